@@ -383,9 +383,7 @@ class Sessions:
         """Remove the sessions on disk that are too old: those of earlier hosts, and those that were closed to make room."""
         while True:
             await trio.sleep(SWEEPING)
-            with suppress(
-                OSError
-            ):  # the root is missing or full: the next call that needs it raises the error
+            with suppress(OSError):  # the next call that needs the root raises it
                 await sweep(self.root, self._ttl)
 
     # -- life
@@ -406,9 +404,8 @@ class Sessions:
     ) -> None:
         life, self._life = self._life, None
         assert life is not None
-        life.cancel_scope.shield = (
-            True  # removals that have begun are finished, also when the caller is cancelled
-        )
+        # a cancellation from outside must not skip the closing below; removals that have begun are finished
+        life.cancel_scope.shield = True
         life.cancel_scope.cancel("the sessions are closed")
         await self._tasks.__aexit__(None, None, None)
         for key in [*self._entries]:

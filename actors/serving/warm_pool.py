@@ -48,7 +48,7 @@ class WarmProcess:
     async def give_back(self) -> None:
         """Stop it and wait until it is gone, also when cancelled."""
         self.dismiss()
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True):  # its slot must not be used while its processes run
             await self.gone.wait()
 
 
@@ -112,7 +112,7 @@ class WarmPool:
         finally:
             if ready is not None:
                 ready.gone.set()
-            slot.release()
+            slot.release()  # only now: its processes are gone
             begun.set()
         if why is not None:
             self._failed(why)

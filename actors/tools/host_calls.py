@@ -87,7 +87,7 @@ class HostCalls:
             with scope:
                 answer = await self._answer(call)
         finally:
-            self._scopes.pop(call.id, None)
+            self._scopes.pop(call.id, None)  # before the answer: half a written answer cannot be withdrawn
         if answer is not None:
             await self._give(call, answer)
 

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def carry(*ways: Direction) -> None:
-    for way in ways:
+    for way in ways:  # a full pipe in one direction must not stop the other
         os.set_blocking(way.target, False)
     while all(way.piece is not None for way in ways):
         poll = select.poll()

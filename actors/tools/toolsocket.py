@@ -97,7 +97,7 @@ class ToolSocket:
             if own_folder:
                 make_directory(self._path.parent)
             await at.bind(str(self._path))
-            self._path.chmod(0o600)
+            self._path.chmod(0o600)  # before it listens; until then every connect is refused
             at.listen(MAX_CLIENTS)
         except OSError as error:
             raise RecordingFailed(str(self._path), error) from error

@@ -55,7 +55,7 @@ class ConnectionTable:
         if len(self._unauthenticated) >= self._bounds[1]:
             oldest = next(iter(self._unauthenticated))
             self._log(f"{len(self._unauthenticated)} unauthenticated connections; the oldest was closed")
-            self.leave(oldest)
+            self.leave(oldest)  # before its task ends, so that the new one is counted in its place
             oldest.close()
         self._unauthenticated[connection] = None
         connection.scope.deadline = trio.current_time() + self._admit_timeout

@@ -194,7 +194,9 @@ class _Connections:
                     ready()
                     await shutdown.wait()
                     accepting.cancel_scope.cancel("the server stops")
-                await self._context.terminated.set()
+                await (
+                    self._context.terminated.set()
+                )  # idle connections end now, the others after their request
                 around.cancel_scope.deadline = trio.current_time() + grace
             around.cancel_scope.cancel("all connections are closed")
 

@@ -152,6 +152,7 @@ class Gateway:
             raise problem(422, "not-possible", detail, "start the server with the supervisor of its agents")
         if command != "stop":
             self.check_takes_work()
+        # in the gateway's nursery: an agent must not stay half restarted when the client disconnects
         done, problems = trio.Event(), list[Problem]()
         self.nursery.start_soon(
             _run_command, partial(getattr(lifecycle, command), agent.name), done, problems
@@ -167,7 +168,7 @@ class Gateway:
 
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Accept no new turns, wait `grace` seconds for running ones, interrupt the rest, and end every stream."""
-        self.probes.stopping = self.probes.stopping or why
+        self.probes.stopping = self.probes.stopping or why  # first of all: no turn may start from now on
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
@@ -181,7 +182,7 @@ class Gateway:
         self.hooks.visits.ended.fire(detail)
         with trio.move_on_after(FINAL_WAIT):
             await self._wait_done()
-        self.closing.fire(why)
+        self.closing.fire(why)  # last: a stream shows the ends of the turns before its own
 
     async def _withdraw_parked(self, why: str, ends: float) -> None:
         """Withdraw the turns of agents that stay parked beyond `ends` (Trio's clock): they cannot finish in time."""

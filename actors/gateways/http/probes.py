@@ -73,7 +73,7 @@ class HealthChecks:
     def run_soon(self) -> None:
         """Start a run in the background, unless one is under way."""
         if self._checks and not self._running:
-            self._running = True
+            self._running = True  # now, not in the task: a second probe may come before it starts
             self._nursery.start_soon(self._run_once)
 
     async def _run_once(self) -> None:

@@ -100,7 +100,7 @@ class ServedTurn:
 
     def withdraw(self, why: Problem) -> None:
         """Cancel it: a waiting turn is dropped, a running one is interrupted."""
-        self._why = self._why or why
+        self._why = self._why or why  # before the cancellation, which settles the turn with it
         self._scope.cancel(str(why))
 
     async def run(self, work: Work, timeout: float | None) -> None:
@@ -129,7 +129,7 @@ class ServedTurn:
 
     def _settle(self, answer: AnswerRecord | None = None, failure: Problem | None = None) -> None:
         if self.settled.is_set():
-            return
+            return  # it ended while it was withdrawn: the answer counts
         self.answer, self.problem = answer, failure
         self.seconds = round(trio.current_time() - self.began, 3)
         self.settled.set()

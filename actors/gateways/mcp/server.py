@@ -87,7 +87,7 @@ class ToolsetServer:
 
     def stop(self) -> None:
         """Cancel the running calls and refuse new ones."""
-        self.shutdown.set()
+        self.shutdown.set()  # first, so that no call begins after the running ones were cancelled
         for scope in self._running.value:
             scope.cancel("the server is stopping")
 

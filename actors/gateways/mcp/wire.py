@@ -111,7 +111,9 @@ class Wire:
     async def write(self, text: str) -> None:
         """Write one message; it is dropped when the output is closed."""
         data = text.encode()
-        await self._send(data)
+        await self._send(
+            data
+        )  # before the request counts as answered, so that `wait_settled` waits for the write
         frame = msgspec.json.decode(data, type=_Frame)
         if frame.method is None and frame.id is not None:
             self._pending.value -= {frame.id}
