@@ -18,6 +18,7 @@ from proctor.runtime.errors import InvalidSpec
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+StartOrder: TypeAlias = Literal["sequential", "parallel"]
 StopOrder: TypeAlias = Literal["reverse", "parallel"]
 GiveUp: TypeAlias = Literal["supervisor", "child"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
@@ -94,6 +95,7 @@ SPEC_RULES: Mapping[str, Rule] = {
         "a text not beginning with '/', or None",
     ),
     "start_timeout": _or_none((_positive, "seconds > 0")),
+    "start_order": _one_of("sequential", "parallel"),
     "backoff": (lambda value: value is None or isinstance(value, Backoff), "a Backoff or None"),
     "watchdog": _or_none((_positive, "seconds > 0")),
     "probe": (lambda value: value is None or isinstance(value, Probe), "a Probe or None"),
@@ -204,6 +206,8 @@ class ChildSpec:
     as long as an incarnation lives. `start_timeout` is in seconds, `mailbox` in messages. `watchdog` is the
     seconds within which a ready child must `beat`. `keep_mailbox` hands queued casts to the next incarnation.
 
+    `start_order="parallel"` lets it start and restart while others do, under `one_for_one` and in a dynamic supervisor: for
+    a child that does not depend on those before it. Its supervisor serves meanwhile.
     """
 
     id: str
@@ -215,6 +219,7 @@ class ChildSpec:
     type: ChildType = attrs.field(default="worker", kw_only=True)
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: float | None = attrs.field(default=None, kw_only=True)
+    start_order: StartOrder = attrs.field(default="sequential", kw_only=True)
     backoff: Backoff | None = attrs.field(default=None, kw_only=True)
     watchdog: float | None = attrs.field(default=None, kw_only=True)
     probe: Probe | None = attrs.field(default=None, kw_only=True)

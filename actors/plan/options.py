@@ -62,7 +62,7 @@ from proctor.actors.tools.tools import Tool
 from proctor.protocols.conversation import ERROR_BUDGET
 from proctor.protocols.dialect import Launch, Mode
 from proctor.protocols.stages import Validator
-from proctor.runtime.spec import Backoff, ChildSpec, Grace, Restart
+from proctor.runtime.spec import Backoff, ChildSpec, Grace, Restart, StartOrder
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -80,6 +80,9 @@ _RULES = sequence_of(lambda value: isinstance(value, Rule))
 
 SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
+
+START_ORDER: StartOrder = "parallel"
+"""When an agent starts by default: beside others, because one that is slow to greet must delay only itself."""
 
 BACKOFF = Backoff(min_delay=0.25, max_delay=30.0, reset_after=10.0)
 """Delays between consecutive restarts of an agent by default; a restart for something that the machine lacks waits until it is
@@ -313,6 +316,10 @@ class SpecOptions(AgentOptions, total=False):
     ]
     significant: Annotated[bool, Option("whether its end may end the supervisor")]
     start_timeout: Annotated[float | None, Option("seconds that a start may take", file=Positive)]
+    start_order: Annotated[
+        StartOrder,
+        Option("`parallel`, beside other agents, or `sequential`, after those before it", file=StartOrder),
+    ]
     backoff: Annotated[
         Backoff | None, Option("the delays between consecutive restarts", none="restart at once")
     ]
@@ -432,7 +439,12 @@ def defaults() -> dict[str, object]:
         if isinstance(default, attrs.Factory) and not default.takes_self:  # type: ignore[arg-type]
             default = default.factory()
         known[field.name] = default
-    own = {"backoff": BACKOFF, "shutdown": SHUTDOWN, "mode": "session"}  # other than for other children
+    own = {
+        "backoff": BACKOFF,
+        "shutdown": SHUTDOWN,
+        "start_order": START_ORDER,
+        "mode": "session",
+    }  # other than for other children
     return {name: {**known, **own}.get(name) for name in SPEC_OPTIONS}
 
 

@@ -23,6 +23,7 @@ from proctor.runtime.messaging import SupervisorHandle
 from proctor.runtime.spec import ChildSpec, Flags
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.child_scope import Home
+from proctor.runtime.supervision.child_table import Start
 from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.loop import SupervisorLoop
 
@@ -75,12 +76,12 @@ class AdoptingLoop(SupervisorLoop):
         finally:
             self._home.leave()
 
-    async def _start_initially(self, spec: ChildSpec) -> None:
+    def _begin_first(self, spec: ChildSpec) -> Start | None:
         slot = self._home.take(spec)
         if slot is None:
-            await super()._start_initially(spec)
-        else:
-            self.slots[spec.id] = slot
+            return super()._begin_first(spec)
+        self.slots[spec.id] = slot
+        return None
 
     async def _stop_children(self) -> None:
         failed = self._killed or isinstance(self.failure, MaxRestartsExceeded)

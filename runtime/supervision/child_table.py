@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason
-from proctor.runtime.messaging import ChildCounts, ChildInfo, ChildState, Kept, Ref
+from proctor.runtime.messaging import ChildCounts, ChildInfo, ChildState, Kept, OneShotEvent, Ref
 from proctor.runtime.spec import ChildSpec, Grace
 from proctor.runtime.supervision.backoff import ends_row
 from proctor.runtime.supervision.child import Incarnation
@@ -33,7 +34,7 @@ class Slot:
     last ready, under back-off ready for long enough. `latest` is the last incarnation that was ready.
     `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
     `at_rest`: it is down, and no restart of it is due. `window` counts its restarts where those are counted for each
-    child. `kept` is what `Actor.kept` shows: it goes with the slot.
+    child. `kept` is what `Actor.kept` shows: it goes with the slot. `start` is the start in progress.
     """
 
     spec: ChildSpec
@@ -50,6 +51,7 @@ class Slot:
     names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
     orphans: OrphanHolder | None = None
+    start: Start | None = None
 
     def change(self, spec: ChildSpec) -> None:
         """Another spec, for the next start; a temporary child that runs needs no arguments any more."""
@@ -78,6 +80,28 @@ class Slot:
             self.attempt = 0 if ends_row(self.spec.backoff, ready_for) else self.attempt
         self.incarnation, self.state = None, state
         self.exit, self.exited_at = reason, trio.current_time()
+
+
+@attrs.define(eq=False)
+class Start:
+    """A start in progress: of `incarnation`, until that is ready or has ended.
+
+    `aborted`: it is ended before its outcome is known, and what follows is decided by the one that aborted it. `on_failure`
+    is what a request does with the slot of a child that did not start. `over` is set when a start beside the loop has been
+    dealt with.
+    """
+
+    slot: Slot
+    incarnation: Incarnation
+    aborted: bool = False
+    on_failure: Callable[[Slot], None] | None = None
+    over: OneShotEvent = attrs.field(factory=OneShotEvent)
+
+    def abort(self) -> None:
+        """End the wait for it, unless it has an outcome. Returns at once."""
+        if not self.incarnation.settled.is_set():
+            self.aborted = True
+            self.incarnation.settled.release()
 
 
 def child_info(slot: Slot) -> ChildInfo:

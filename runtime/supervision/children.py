@@ -1,9 +1,9 @@
 """The children of one supervisor: held, started, stopped, dropped.
 
-Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind;
-a start that is aborted or takes too long is ended first: a worker is killed, a supervisor stops its
-children that are ready. `stop` returns when the child is dead, whatever that takes: asked, then killed by
-its clock (`grace`) when its time is over, then waited for. Events follow the
+Guarantees: `begin` starts a child without waiting; `finish` returns when the child is ready or ignores, or raises when it
+has ended and left nothing behind; a start that is aborted or takes too long is ended first: a worker is killed, a
+supervisor stops its children that are ready. `stop` returns when the child is dead, whatever that takes: asked, then killed by
+its clock (`grace`) when its time is over, then waited for; a start in progress is aborted. Events follow the
 state they describe.
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
@@ -26,7 +26,7 @@ from proctor.runtime.messaging import ChildState, Kept, OneShotEvent, Supervisor
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.child_table import Slot, Start
 from proctor.runtime.supervision.deadlock import waited_for
 from proctor.runtime.supervision.health import Watch
 from proctor.runtime.supervision.tree import Tree
@@ -45,14 +45,21 @@ class Children:
         self.forgetful = False
         self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._on_end = path, system, handle, on_end
-        self._aborted = self._killed = False
-        self._starting: Incarnation | None = None
+        self._killed = False
 
-    def abort_start(self) -> None:
-        """End the wait for a start under way; none follows."""
-        self._aborted = True
-        if self._starting is not None:
-            self._starting.settled.release()
+    def _starts(self) -> list[Start]:
+        return [slot.start for slot in self.slots.values() if slot.start is not None]
+
+    def abort_starts(self) -> None:
+        """End the wait for all starts in progress. Returns at once."""
+        for start in self._starts():
+            start.abort()
+
+    async def end_starts(self) -> None:
+        """Abort all starts in progress beside the loop, and wait until they are over."""
+        self.abort_starts()
+        for start in self._starts():
+            await start.over.wait()
 
     def kill(self) -> None:
         """Kill all that run, whatever grace they are in."""
@@ -72,8 +79,8 @@ class Children:
         """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
         return any(not self.awaited[child].is_set() for child in waited_for() if child in self.awaited)
 
-    async def start(self, slot: Slot) -> Incarnation:
-        """Start a new incarnation and wait until it is ready or has ended. Raises `StartError`, held down."""
+    def begin(self, slot: Slot) -> Start:
+        """Start a new incarnation, which may end before it is ready: see `finish`. Raises `AlreadyStarted`, held down."""
         slot.count += 1
         spec = slot.spec
         incarnation = Incarnation(
@@ -82,7 +89,15 @@ class Children:
         self._register(slot, incarnation)
         slot.begin(incarnation)
         self.nursery.start_soon(incarnation.run, name=incarnation.endpoint.path)
-        late = await self._await_start(incarnation, spec.start_timeout)
+        self.awaited[incarnation] = incarnation.settled
+        slot.start = start = Start(slot, incarnation)
+        return start
+
+    async def finish(self, start: Start) -> Incarnation:
+        """Wait until the child is ready or has ended. Raises `StartError`, held down."""
+        slot, incarnation = start.slot, start.incarnation
+        late = await self._await_start(start, incarnation.spec.start_timeout)
+        slot.start = None
         if late is not None:
             self._not_started(slot, incarnation, late)
         elif incarnation.has_started:
@@ -124,14 +139,12 @@ class Children:
             self._system.events.emit(events.StartFailed(path=ref.path, reason=taken.reason))
             raise taken from None
 
-    async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited[incarnation] = incarnation.settled
-        self._starting = incarnation
-        took = await self._settled(incarnation, limit)
-        self._starting = None
+    async def _await_start(self, start: Start, limit: float | None) -> ExitReason | None:
+        incarnation = start.incarnation
+        took = None if start.aborted else await self._settled(incarnation, limit)
         late: ExitReason | None = None
         if not incarnation.settled.is_set():  # from here on it cannot become ready any more
-            too_slow = None if self._aborted else took
+            too_slow = None if start.aborted else took  # as of now: a stop may come while it is being killed
             await self._abort(incarnation)
             if too_slow is None:
                 late = incarnation.reason or Killed()
@@ -180,6 +193,11 @@ class Children:
             self.left.update(dict.fromkeys(slot.names, slot.kept))
             slot.names = frozenset()
         self.drop(*self.slots)
+
+    def forget(self, slot: Slot) -> None:
+        """Drop a child, unless that was done before."""
+        if self.slots.get(slot.spec.id) is slot:
+            self.drop(slot.spec.id)
 
     def drop(self, *ids: str) -> None:
         """Forget children that are down, and what they kept."""
@@ -231,6 +249,9 @@ class Children:
     @trio.lowlevel.enable_ki_protection
     async def stop(self, slot: Slot) -> None:
         """Stop a child by its `shutdown`, and wait for its death, however long that takes."""
+        if slot.start is not None:
+            slot.start.abort()
+            await slot.start.over.wait()
         incarnation = slot.incarnation
         if incarnation is None:
             slot.state = "down"

@@ -26,7 +26,7 @@ from proctor.runtime.exits import (
     TreeShutdown,
     normalised,
 )
-from proctor.runtime.spec import AutoShutdown, Grace, Restart, Strategy
+from proctor.runtime.spec import AutoShutdown, Grace, Restart, StartOrder, Strategy
 
 ExitClass: TypeAlias = Literal["normal", "shutdown", "final", "tree", "killed", "crash", "status"]
 Action: TypeAlias = Literal["restart", "keep", "drop", "terminate"]
@@ -83,9 +83,12 @@ def after_exit(restart: Restart, reason: ExitReason, table: RestartTable = RESTA
 
 
 def after_failed_restart(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
-    """What becomes of a child that ended before it was ready again: it is tried again, unless it refuses."""
+    """What becomes of a child that ended before it was ready again: it is tried again, unless it refuses.
+
+    A temporary one has become so during its start.
+    """
     how = exit_class(reason)
-    return table[restart, how] if how in DIRECTED else "restart"
+    return table[restart, how] if how in DIRECTED or restart == "temporary" else "restart"
 
 
 def is_final(reason: ExitReason | None) -> bool:
@@ -145,6 +148,26 @@ _GROUPS: Mapping[Strategy, Callable[[Sequence[Member], int], Sequence[Member]]] 
     "one_for_all": lambda members, at: members,
     "rest_for_one": lambda members, at: members[at:],
 }
+
+
+def starts_beside(strategy: Strategy, order: StartOrder) -> bool:
+    """Whether a child starts beside what its supervisor does: the other strategies say that children depend on each other."""
+    return strategy == "one_for_one" and order == "parallel"
+
+
+def start_groups(strategy: Strategy, orders: Sequence[StartOrder]) -> tuple[range, ...]:
+    """The first start of children in list order: positions that start together, each group when those before are ready.
+
+    A sequential child is a group of its own, and so separates the parallel ones before it from those after it.
+    """
+    groups: list[range] = []
+    for at, order in enumerate(orders):
+        beside = starts_beside(strategy, order)
+        if beside and groups and starts_beside(strategy, orders[at - 1]):
+            groups[-1] = range(groups[-1].start, at + 1)
+        else:
+            groups.append(range(at, at + 1))
+    return tuple(groups)
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ from proctor.runtime.events import LateStop
 from proctor.runtime.messaging import Ref
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
 from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import Start
 from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
@@ -52,22 +53,21 @@ class DynamicLoop(SupervisorLoop):
         self._limit, self._extra = flags.max_children, flags.extra_arguments
         self._numbers = count(2)
 
-    async def start_child(self, spec: ChildSpec) -> Incarnation:
-        """Start a child, in a place of its own."""
+    def begin_child(self, spec: ChildSpec) -> Start:
+        """Begin to start a child, in a place of its own."""
         check_significance(spec, self.flags.auto_shutdown)
         if self._limit is not None and len(self.slots) >= self._limit:
             raise MaxChildren(self.path, self._limit)
-        return await super().start_child(self._placed(spec))
+        return super().begin_child(self._placed(spec))
 
     async def start(self, spec: ChildSpec) -> Ref:
         """Ask for a start; a child whose starter is cancelled meanwhile is stopped, since its `Ref` reaches no caller."""
-        return (await self.ask(partial(self.start_child, spec), self._withdraw)).ref
+        return (await self.ask_start(partial(self.begin_child, spec), self._withdraw)).ref
 
-    async def _withdraw(self, incarnation: Incarnation) -> None:
-        slot = self.slots.get(incarnation.spec.id)
-        if slot is not None and slot.incarnation is incarnation:
-            await self.children.stop(slot)
-            self.children.drop(slot.spec.id)
+    async def _withdraw(self, start: Start) -> None:
+        if self.slots.get(start.slot.spec.id) is start.slot:
+            await self.children.stop(start.slot)
+            self.children.forget(start.slot)
 
     def _placed(self, spec: ChildSpec) -> ChildSpec:
         id = spec.id
@@ -89,7 +89,7 @@ class DynamicLoop(SupervisorLoop):
             raise NotFound(ref.path)
         with self.system.late.report(ref.path) as report:
             await self.children.stop(slot)
-        self.children.drop(slot.spec.id)
+        self.children.forget(slot)
         return report.events
 
 

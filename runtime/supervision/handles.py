@@ -193,7 +193,7 @@ class Supervisor(AnySupervisor):
         Cancelled while the child starts, it leaves it: the child is known by its id.
         Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent`, `StartError`.
         """
-        return (await self._loop.ask(partial(self._loop.start_child, spec))).ref
+        return (await self._loop.ask_start(partial(self._loop.begin_child, spec))).ref
 
     async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
         """Stop a child and keep its spec, a temporary one's excepted. Raises `NotFound`.
@@ -204,7 +204,7 @@ class Supervisor(AnySupervisor):
 
     async def restart_child(self, id: str) -> Ref:
         """Start a child that is down. Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
-        return (await self._loop.ask(partial(self._loop.restart_child, self._checked(id)))).ref
+        return (await self._loop.ask_start(partial(self._loop.begin_restart, self._checked(id)))).ref
 
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down. Raises `Running`, `Restarting`, `NotFound`."""

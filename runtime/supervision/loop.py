@@ -2,9 +2,15 @@
 
 Guarantees: one thing at a time: an exit, a request or a retry is handled when the one before is done.
 Exits come before requests, but after each restart a request has its turn: a child that crashes as fast as it is
-restarted delays no request. A stop or kill is a flag, seen before either, and ends a wait for a start at once. Once ending, nothing is started. A stop phase is complete before the first start.
+restarted delays no request. A stop or kill is a flag, seen before either, and ends a wait for a start at once. Once ending,
+nothing is started. A stop phase is complete before the first start.
 An exit counts only for the incarnation that its slot holds, so what died during a stop phase is consumed by it.
 
+A start beside the loop (`decide.starts_beside`) begins in its turn, in the loop; its outcome is waited for by a task of the
+children's nursery, while the loop goes on. That task changes nothing but the slot of its child, in one step and without
+a wait: the child is ready; or its restart is due again, which the loop does in its turn; or it stays down, which may end
+the supervisor. Whoever is to stop the child meanwhile aborts the start, and then says what becomes of it; a
+supervisor that ends aborts all of them together before it stops the first child.
 
 `run` must not be cancelled: its owner turns a cancellation into `stop`.
 
@@ -39,7 +45,7 @@ from proctor.runtime.spec import ChildSpec, Flags, check_significance
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.backoff import delay, is_too_long, waits_out
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.child_table import Slot, Start
 from proctor.runtime.supervision.children import Children
 from proctor.runtime.supervision.grace import StopReport
 from proctor.runtime.supervision.reconfigure import changed_flags, changed_slots
@@ -80,9 +86,9 @@ class SupervisorLoop:
         self.endpoint.watchers[self] = None
 
     def stop(self, reason: ExitReason) -> None:
-        """End in order, with `reason`; a start under way is aborted."""
+        """End in order, with `reason`; starts in progress are aborted."""
         self._end_with(reason)
-        self.children.abort_start()
+        self.children.abort_starts()
         self._news.set()
 
     def _end_with(self, reason: ExitReason) -> None:
@@ -119,43 +125,91 @@ class SupervisorLoop:
         """The names that were still due at its end, each with the place that owns it."""
         return self.children.left
 
-    @trio.lowlevel.enable_ki_protection
-    async def ask(
-        self, work: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]] | None = None
-    ) -> T:
+    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`.
 
-        A caller that is cancelled before has asked nothing; for one that is cancelled meanwhile, `undo` takes back what
-        `work` returned.
+        A caller that is cancelled before has asked nothing.
         """
+        result: T = await self._request(partial(self._answer, work))
+        return result
+
+    async def ask_start(
+        self, begin: Callable[[], Start], undo: Callable[[Start], Awaitable[None]] | None = None
+    ) -> Incarnation:
+        """Have a start begun by the loop in its turn, and wait for its outcome. Raises what `ask` raises, and `StartError`.
+
+        For a caller that is cancelled meanwhile, `undo` takes back what was started.
+        """
+        incarnation: Incarnation = await self._request(partial(self._answer_start, begin, undo))
+        return incarnation
+
+    @trio.lowlevel.enable_ki_protection
+    async def _request(self, answer: Callable[[Call], Awaitable[None]]) -> Any:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.endpoint.exit is not None:
             raise NoProc(self.ref)
         if self.children.waits_for_current_task():
             raise WouldDeadlock(self.path)
-        call = Call(work, self.endpoint, float("inf"))
-        self._requests.append(partial(self._answer, call, work, undo))
+        call = Call(answer, self.endpoint, float("inf"))
+        self._requests.append(partial(answer, call))
         self._news.set()
-        result: T = await call.wait()
-        return result
+        return await call.wait()
 
-    async def _answer(
+    async def _answer(self, work: Callable[[], Awaitable[object]], call: Call) -> None:
+        if call.settled:
+            return
+        try:
+            call.reply(await work())
+        except SupervisionError as error:
+            self._refuse(call, error)
+
+    def _refuse(self, call: Call, error: SupervisionError) -> None:
+        if not self._ending:  # else the answer is the end of the supervisor, which is the cause
+            call.fail(error)
+
+    async def _answer_start(
         self,
+        begin: Callable[[], Start],
+        undo: Callable[[Start], Awaitable[None]] | None,
         call: Call,
-        work: Callable[[], Awaitable[T]],
-        undo: Callable[[T], Awaitable[None]] | None,
     ) -> None:
         if call.settled:
             return
         try:
-            result = await work()
-            if call.settled and undo is not None:
-                await undo(result)
-            else:
-                call.reply(result)
+            start = begin()
         except SupervisionError as error:
-            if not self._ending:  # else the answer is the end of the supervisor, which is the cause
-                call.fail(error)
+            self._refuse(call, error)
+        else:
+            await self._await_outcome(start, partial(self._answer_started, undo, call))
+
+    async def _answer_started(
+        self, undo: Callable[[Start], Awaitable[None]] | None, call: Call, start: Start
+    ) -> bool:
+        try:
+            incarnation = await self.finish(start)
+        except SupervisionError as error:
+            self._refuse(call, error)
+            return False
+        if call.settled and undo is not None:
+            self._requests.appendleft(partial(undo, start))  # a stop, which is for the loop to do
+        else:
+            call.reply(incarnation)
+        return True
+
+    async def _await_outcome(self, start: Start, conclude: Callable[[Start], Awaitable[bool]]) -> bool:
+        """Conclude a start, here or beside the loop; False only if it failed here."""
+        if not decide.starts_beside(self.flags.strategy, start.slot.spec.start_order):
+            return await conclude(start)
+        self.children.nursery.start_soon(self._conclude_beside, start, conclude)
+        return True
+
+    @trio.lowlevel.enable_ki_protection
+    async def _conclude_beside(self, start: Start, conclude: Callable[[Start], Awaitable[bool]]) -> None:
+        await conclude(start)
+        if self._ending:
+            self.children.abort_starts()
+        start.over.set()
+        self._news.set()  # the supervisor may have come to its end, or something may be due
 
     def _on_child_end(self, incarnation: Incarnation) -> None:
         self._exits.append(incarnation)
@@ -170,6 +224,7 @@ class SupervisorLoop:
                 self.was_ready = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
             await self._serve()
+            await self.children.end_starts()
             await self._stop_children()
             self.children.leave()
 
@@ -206,23 +261,65 @@ class SupervisorLoop:
                 await self._news.wait()
 
     async def _start_first(self) -> bool:
-        for spec in self._first:
+        for group in decide.start_groups(self.flags.strategy, [spec.start_order for spec in self._first]):
             if not self.may_start:
                 return False
-            await self._start_initially(spec)
+            await self._start_together([self._first[at] for at in group])
         self._first = ()
         return True
 
-    async def _start_initially(self, spec: ChildSpec) -> None:
+    async def _start_together(self, specs: Sequence[ChildSpec]) -> None:
+        """Start children for the first time; the first failure aborts the starts that are in progress.
+
+        Of failures at one moment the first in the list is raised, with the others as its notes.
+        """
+        failures: dict[str, StartError] = {}
+        starts = self._begin_together(specs, failures)
+        if len(starts) == 1:
+            await self._finish_first(starts[0], failures)
+        else:
+            async with trio.open_nursery() as nursery:
+                for start in starts:
+                    nursery.start_soon(self._finish_first, start, failures)
+        failed = [failures[spec.id] for spec in specs if spec.id in failures]
+        for other in failed[1:]:
+            failed[0].add_note(f"besides, {other}")
+        self.failure = failed[0] if failed else None
+
+    def _begin_together(self, specs: Sequence[ChildSpec], failures: dict[str, StartError]) -> list[Start]:
+        starts: list[Start] = []
+        for spec in specs:
+            try:
+                start = self._begin_first(spec)
+            except StartError as error:
+                self._fail_to_start(spec.id, error, failures)
+                break
+            if start is not None:
+                starts.append(start)
+        return starts
+
+    def _begin_first(self, spec: ChildSpec) -> Start | None:
         self.slots[spec.id] = slot = Slot(spec)
+        return self.children.begin(slot)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _finish_first(self, start: Start, failures: dict[str, StartError]) -> None:
         try:
-            await self.children.start(slot)
+            await self.children.finish(start)
         except StartError as error:
-            self.failure = self.failure or (None if self._ending else error)
-            self._end_with(Shutdown("start failed"))
+            if not start.aborted:
+                self._fail_to_start(start.slot.spec.id, error, failures)
+
+    def _fail_to_start(self, id: str, error: StartError, failures: dict[str, StartError]) -> None:
+        if failures or not self._ending:  # one that had to end before is not ending because of this
+            failures[id] = error
+        self._end_with(Shutdown("start failed"))
+        self.children.abort_starts()
 
     async def _on_exit(self, incarnation: Incarnation) -> None:
         slot = self.slots.get(incarnation.spec.id)
+        if slot is not None and slot.start is not None and slot.incarnation is incarnation:
+            await slot.start.over.wait()  # it ended in this moment: first comes whether it was ready
         if slot is None or slot.incarnation is not incarnation:
             return
         reason = incarnation.reason or Killed()
@@ -342,23 +439,32 @@ class SupervisorLoop:
 
     async def _carry_out(self, plan: decide.Plan) -> None:
         await self._stop([self.slots[id] for id in plan.stop])
-        self.children.drop(*plan.drop)
-        for at, id in enumerate(plan.start, 1):
+        # a first start that was aborted or failed meanwhile is held no more
+        self.children.drop(*(id for id in plan.drop if id in self.slots))
+        due = [self.slots[id] for id in plan.start if id in self.slots]
+        for at, slot in enumerate(due, 1):
             if not self.may_start:
                 return
-            if not await self._start_again(self.slots[id]):
-                self._wait_for_retry(plan.start[at:])
+            if not await self._start_again(slot):
+                self._wait_for_retry(due[at:])
                 return
 
-    def _wait_for_retry(self, ids: Sequence[str]) -> None:
-        for id in ids:
-            self.slots[id].state = "down"  # one restart is due now, that of the child that failed
+    def _wait_for_retry(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            slot.state = "down"  # one restart is due now, that of the child that failed
 
     async def _start_again(self, slot: Slot) -> bool:
         try:
-            await self.children.start(slot)
+            start = self.children.begin(slot)
         except StartError as error:
             return self._not_started_again(slot, error.reason)
+        return await self._await_outcome(start, self._finish_restart)
+
+    async def _finish_restart(self, start: Start) -> bool:
+        try:
+            await self.children.finish(start)
+        except StartError as error:
+            return start.aborted or self._not_started_again(start.slot, error.reason)
         return True
 
     def _not_started_again(self, slot: Slot, reason: ExitReason) -> bool:
@@ -385,15 +491,29 @@ class SupervisorLoop:
             raise NotFound(id)
         return self.slots[id]
 
-    async def start_child(self, spec: ChildSpec) -> Incarnation:
-        """Start a child and hold its spec."""
+    def begin_child(self, spec: ChildSpec) -> Start:
+        """Begin to start a child, and hold its spec; no longer if that fails."""
         check_significance(spec, self.flags.auto_shutdown)
         self._refuse_held(spec.id)
         self.slots[spec.id] = slot = Slot(spec)
+        return self._begin(slot, self.children.forget)
+
+    def _begin(self, slot: Slot, on_failure: Callable[[Slot], None]) -> Start:
         try:
-            return await self.children.start(slot)
+            start = self.children.begin(slot)
         except StartError:
-            self.children.drop(spec.id)
+            on_failure(slot)
+            raise
+        start.on_failure = on_failure
+        return start
+
+    async def finish(self, start: Start) -> Incarnation:
+        """Wait for the outcome of a start that was asked for. Raises `StartError`."""
+        try:
+            return await self.children.finish(start)
+        except StartError:
+            if start.on_failure is not None:
+                start.on_failure(start.slot)
             raise
 
     def _refuse_held(self, id: str) -> None:
@@ -421,7 +541,8 @@ class SupervisorLoop:
         slot = self.held(id)
         with self.system.late.report(self.children.path_of(slot.spec)) as report:
             await self.children.stop(slot)
-        self.children.come_to_rest(slot)
+        if self.slots.get(id) is slot:  # else its first start was aborted, and it is held no more
+            self.children.come_to_rest(slot)
         self._rest_those_not_due()
         return report.events
 
@@ -433,14 +554,9 @@ class SupervisorLoop:
             if slot.state == "down" and not slot.at_rest and id not in due:
                 self.children.come_to_rest(slot)
 
-    async def restart_child(self, id: str) -> Incarnation:
-        """Start a child that is down."""
-        slot = self._down(id)
-        try:
-            return await self.children.start(slot)
-        except StartError:
-            self.children.rest(slot)
-            raise
+    def begin_restart(self, id: str) -> Start:
+        """Begin to start a child that is down."""
+        return self._begin(self._down(id), self.children.rest)
 
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down."""

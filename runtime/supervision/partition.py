@@ -96,10 +96,8 @@ class PartitionLoop(SupervisorLoop):
     async def _start_partition(self, spec: ChildSpec) -> None:
         if not self.may_start:
             raise StartError(spec.id, Shutdown())
-        if spec.id in self.slots:
-            await self.restart_child(spec.id)
-        else:
-            await self.start_child(spec)
+        held = spec.id in self.slots
+        await self.finish(self.begin_restart(spec.id) if held else self.begin_child(spec))
 
 
 class PartitionSupervisor(AnySupervisor):

@@ -17,7 +17,7 @@ from proctor.runtime import (
     Shutdown,
     TreeShutdown,
 )
-from proctor.runtime.spec import Grace, Restart, Strategy
+from proctor.runtime.spec import Grace, Restart, StartOrder, Strategy
 from proctor.runtime.supervision.decide import (
     CLASSES,
     RESTARTS,
@@ -32,6 +32,8 @@ from proctor.runtime.supervision.decide import (
     is_final,
     is_reported,
     is_shutdown_error,
+    start_groups,
+    starts_beside,
 )
 
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
@@ -67,8 +69,54 @@ def test_what_becomes_of_a_child_that_ended_by_itself(reason: ExitReason) -> Non
 @pytest.mark.parametrize("reason", FATES, ids=str)
 def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses(reason: ExitReason) -> None:
     refuses = isinstance(reason, FinalShutdown | TreeShutdown)
-    for kind in KINDS:
+    for kind in KINDS[:2]:
         assert after_failed_restart(kind, reason) == (after_exit(kind, reason) if refuses else "restart")
+
+
+@pytest.mark.covers("S16", "S73")
+@pytest.mark.parametrize("reason", FATES, ids=str)
+def test_a_child_that_became_temporary_during_its_restart_is_not_tried_again(reason: ExitReason) -> None:
+    assert after_failed_restart("temporary", reason) == after_exit("temporary", reason)
+
+
+STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+
+
+@pytest.mark.covers("S7")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+def test_only_a_child_that_says_so_starts_beside_others_and_only_where_children_are_independent(
+    strategy: Strategy, order: StartOrder
+) -> None:
+    assert starts_beside(strategy, order) == (strategy == "one_for_one" and order == "parallel")
+
+
+GROUPS: Mapping[str, tuple[range, ...]] = {
+    "": (),
+    "s": (range(1),),
+    "p": (range(1),),
+    "ss": (range(1), range(1, 2)),
+    "pp": (range(2),),
+    "spps": (range(1), range(1, 3), range(3, 4)),
+    "psp": (range(1), range(1, 2), range(2, 3)),
+    "ppspp": (range(2), range(2, 3), range(3, 5)),
+}
+
+
+def as_orders(letters: str) -> list[StartOrder]:
+    return ["parallel" if letter == "p" else "sequential" for letter in letters]
+
+
+@pytest.mark.covers("S7")
+@pytest.mark.parametrize("letters", GROUPS)
+def test_parallel_neighbours_start_together_and_a_sequential_child_alone(letters: str) -> None:
+    assert start_groups("one_for_one", as_orders(letters)) == GROUPS[letters]
+
+
+@pytest.mark.covers("S7")
+@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+def test_children_that_depend_on_each_other_start_one_by_one(strategy: Strategy) -> None:
+    assert start_groups(strategy, as_orders("ppspp")) == tuple(range(n, n + 1) for n in range(5))
 
 
 @pytest.mark.parametrize("reason", [None, *FATES], ids=str)
