@@ -293,6 +293,8 @@ class SupervisorLoop:
                 start = self._begin_first(spec)
             except StartError as error:
                 self._fail_to_start(spec.id, error, failures)
+                for begun in starts:
+                    begun.incarnation.kill()  # before its first step, so that it never runs
                 break
             if start is not None:
                 starts.append(start)

@@ -228,11 +228,15 @@ async def test_a_name_taken_twice_among_children_that_start_together_fails_the_s
         ran.append(current_actor().id)
         await forever(task_status=task_status)
 
-    children = [ChildSpec(id, noted, name="n", start_order="parallel") for id in "ab"]
+    children = [
+        *(beside(id, noted) for id in "abc"),
+        ChildSpec("taken", noted, name="a", start_order="parallel"),
+        beside("d", noted),
+    ]
     with pytest.raises(AlreadyStarted) as caught:
         async with open_supervisor(children):
             raise AssertionError("the body ran")
-    assert caught.value.id == "b"
+    assert caught.value.id == "taken"
     assert ran == []  # a child that is aborted before its first step never runs
 
 
@@ -444,16 +448,16 @@ async def restart(sup: Supervisor) -> object:
     return await sup.restart_child("x")
 
 
-async def delete(sup: Supervisor) -> object:
-    return await sup.delete_child("x")
+async def delete(sup: Supervisor) -> None:
+    await sup.delete_child("x")
 
 
 async def start_again(sup: Supervisor) -> object:
     return await sup.start_child(beside("x"))
 
 
-async def become_temporary(sup: Supervisor) -> object:
-    return await sup.change([beside("x", restart="temporary")])
+async def become_temporary(sup: Supervisor) -> None:
+    await sup.change([beside("x", restart="temporary")])
 
 
 async def stop(sup: Supervisor) -> object:
@@ -465,8 +469,8 @@ async def kill(sup: Supervisor) -> object:
     return await sup.wait_stopped()
 
 
-async def wait(sup: Supervisor) -> object:
-    return await trio.sleep(5.5)
+async def wait(sup: Supervisor) -> None:
+    await trio.sleep(5.5)
 
 
 Ask = Callable[[Supervisor], Awaitable[object]]
@@ -563,15 +567,15 @@ async def test_a_restart_of_all_aborts_the_starts_that_another_strategy_had_begu
     autojump_clock: MockClock,
 ) -> None:
     answers: list[object] = []
-    async with open_supervisor([beside("a"), beside("b", slow_restart(5))], intensity=9) as sup:
-        async with trio.open_nursery() as nursery:
-            await start_beside(sup, nursery, answers)
-            sup.name("b").kill()
-            await settled()
-            await sup.change(strategy="one_for_all")
-            sup.name("a").kill()
-            await trio.sleep(5.5)
-            assert await picture(sup) == {"a": 2, "b": 3}
+    children = [beside("a"), beside("b", slow_restart(5))]
+    async with open_supervisor(children, intensity=9) as sup, trio.open_nursery() as nursery:
+        await start_beside(sup, nursery, answers)
+        sup.name("b").kill()
+        await settled()
+        await sup.change(strategy="one_for_all")
+        sup.name("a").kill()
+        await trio.sleep(5.5)
+        assert await picture(sup) == {"a": 2, "b": 3}
     assert answers == [StartError]
 
 

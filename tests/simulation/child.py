@@ -94,7 +94,9 @@ class Child:
 
     def live(self) -> Steps:
         """The whole life."""
-        if self.guide is not None:
+        if self._killed.happened:
+            self._under.see("killed before its first step")
+        elif self.guide is not None:
             yield from self._supervise(self.guide)
         else:
             yield from self._work()

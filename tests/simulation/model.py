@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from tests.simulation import rows
 from tests.simulation.child import Child
 from tests.simulation.clockwork import Signal, Steps, Wait
-from tests.simulation.program import Pool, Tree, Worker
-from tests.simulation.universe import Place, Universe
+from tests.simulation.program import Node, Pool, Tree, Worker
+from tests.simulation.universe import Beginning, Place, Universe
 
 if TYPE_CHECKING:
     from tests.simulation.requests import Request
@@ -108,6 +108,7 @@ class Guide:
             self._ready()
             self.universe.tell("supervisor_started", self.path)
         yield from self._serve()
+        yield from self._end_starts()
         yield from self._stop_children()
         self.places.clear()
         self.dead = True
@@ -122,14 +123,87 @@ class Guide:
         self._happen(self.ended, self.settled)
 
     def _start_all(self) -> Doing[bool]:
-        for node in self.tree.children:
+        for nodes in self._first_groups():
             if not self.may_start:
                 return False
-            self.places[node.id] = place = Place(node)
+            if len(nodes) > 1:
+                self.see("started together")
+                yield from self._start_together(nodes)
+                continue
+            self.places[nodes[0].id] = place = Place(nodes[0])
             if not (yield from self.start(place)) and not self.ending:
                 self.failed, self.reason = place.error, "shutdown"
                 self.see("initial start failed")
         return True
+
+    def starts_beside(self, node: Node) -> bool:
+        """Whether it starts while its supervisor goes on: where children do not depend on each other."""
+        return node.parallel and self.tree.strategy == "one_for_one"
+
+    def _first_groups(self) -> list[list[Node]]:
+        """Neighbours that are parallel start together, others alone."""
+        groups: list[list[Node]] = []
+        for node in self.tree.children:
+            if groups and self.starts_beside(node) and self.starts_beside(groups[-1][-1]):
+                groups[-1].append(node)
+            else:
+                groups.append([node])
+        return groups
+
+    def _start_together(self, nodes: Sequence[Node]) -> Steps:
+        """The first failure aborts the other starts (S10)."""
+        failed: list[Place] = []
+        begun: list[Place] = []
+        for node in nodes:
+            self.places[node.id] = place = Place(node)
+            if not self.begin(place):
+                self._fail_together(place, failed)
+                for other in begun:
+                    self._kill_unbegun(other)
+                break
+            begun.append(place)
+        since = self.universe.clock.now
+        for place in begun:
+            self.universe.clock.start(self._finish_together(place, since, failed))
+        for over in [place.starting.over for place in begun if place.starting is not None]:
+            yield Wait((over,))
+        if failed:
+            order = [node.id for node in nodes]
+            self.failed = min(failed, key=lambda place: order.index(place.node.id)).error
+
+    def _kill_unbegun(self, place: Place) -> None:
+        assert place.child is not None
+        place.child.kill()
+
+    def _finish_together(self, place: Place, since: float, failed: list[Place]) -> Steps:
+        starting = place.starting
+        assert starting is not None
+        started = yield from self.finish(place)
+        if not started and not place.aborted:
+            self._fail_together(place, failed)
+            self.universe.race |= (
+                since == self.universe.clock.now
+            )  # who else is ready in this instant is open
+        self._happen(starting.over)
+
+    def _fail_together(self, place: Place, failed: list[Place]) -> None:
+        if failed or not self.ending:
+            failed.append(place)
+        self.reason = self.reason or "shutdown"
+        self.see("initial start failed together")
+        self._abort_starts()
+
+    def _abort_starts(self) -> list[Signal]:
+        found = [place.starting for place in self.places.values() if place.starting is not None]
+        for starting in found:
+            starting.abort(self.universe.clock)
+        return [starting.over for starting in found]
+
+    def _end_starts(self) -> Steps:
+        """A supervisor that ends aborts all starts together, before it stops the first child."""
+        for over in self._abort_starts():
+            self.see("starts aborted at the end")
+            yield Wait((over,))
 
     def _serve(self) -> Steps:
         while not self.ending:
@@ -144,15 +218,30 @@ class Guide:
 
     def start(self, place: Place) -> Doing[bool]:
         """Start a child and see what becomes of it (S8-S12, X4): False if it failed. It is down then."""
-        place.count, place.owed = place.count + 1, None
+        return self.begin(place) and (yield from self.finish(place))
+
+    def begin(self, place: Place) -> bool:
+        """Start a child; False if its name is taken."""
+        place.count, place.owed, place.aborted = place.count + 1, None, False
+        if self.starts_beside(place.node):
+            self.universe.story.unordered.add(self.path)
         child = place.child = Child(place.node, self._path_of(place), place.count, self)
         if not child.take_names():
             self.see("name taken")
             return self._not_started(place, "crash", "AlreadyStarted")
-        place.state = "starting"
+        place.state, place.starting = "starting", Beginning(child)
         self.universe.clock.start(child.live())
-        late = yield from self._wait_started(child)
+        return True
+
+    def finish(self, place: Place) -> Doing[bool]:
+        """See what becomes of a start."""
+        child, starting = place.child, place.starting
+        assert child is not None
+        assert starting is not None
+        late = yield from self._wait_started(child, starting.aborting)
+        place.starting = None
         if late:
+            place.aborted = self.stopping.happened or starting.aborting.happened
             return self._not_started(place, late)
         if child.ready:
             place.state, place.latest = "running", child
@@ -181,14 +270,15 @@ class Guide:
         self._tell("start_error", place, reason)
         return False
 
-    def _wait_started(self, child: Child) -> Doing[str]:
+    def _wait_started(self, child: Child, aborting: Signal) -> Doing[str]:
         limit = child.node.start_timeout
         patience = math.inf if limit is None else self._specified(limit, child, "timeout")
-        yield Wait((child.settled, self.stopping), self.universe.clock.now + patience)
-        if child.settled.happened:
+        yield Wait((child.settled, self.stopping, aborting), self.universe.clock.now + patience)
+        if child.settled.happened and not aborting.happened:
             return ""
-        late = "killed" if self.stopping.happened else "crash"
-        self.see("start aborted" if self.stopping.happened else "start timed out")
+        aborted = self.stopping.happened or aborting.happened
+        late = "killed" if aborted else "crash"
+        self.see("start aborted" if aborted else "start timed out")
         child.given_up = True
         if child.guide is not None:
             self.see("start of a supervisor given up")
@@ -230,6 +320,11 @@ class Guide:
 
     def end(self, place: Place) -> Steps:
         """Stop a child, and wait until it is dead (S36-S39, S44); an owed restart is not made any more (S49)."""
+        if place.starting is not None:
+            over = place.starting.over
+            self.see("stopped while it starts")
+            place.starting.abort(self.universe.clock)
+            yield Wait((over,))
         child, place.owed = place.child, None
         if child is None:
             place.state = "down"
@@ -278,6 +373,8 @@ class Guide:
 
     def _exited(self, child: Child) -> Steps:
         place = self.places.get(child.node.id)
+        if place is not None and place.child is child and place.starting is not None:
+            yield Wait((place.starting.over,))
         if place is None or place.child is not child:
             return  # a late report (S17)
         back = rows.comes_back(child)
@@ -363,9 +460,28 @@ class Guide:
             if not self.may_start:
                 self.see("stop during a restart")
                 return
-            if not (yield from self.start(place)):
+            if self.starts_beside(place.node):
+                self._restart_beside(place)
+            elif not (yield from self.start(place)) and not place.aborted:
                 self._owe_only(place, group[at:])
                 return
+
+    def _restart_beside(self, place: Place) -> None:
+        """Its outcome is waited for while the supervisor goes on."""
+        if not self.begin(place):
+            self._owe_only(place, ())
+            return
+        if any(other.starting for other in self.places.values() if other is not place):
+            self.see("restarted beside another start")
+        self.universe.clock.start(self._finish_restart(place))
+
+    def _finish_restart(self, place: Place) -> Steps:
+        starting = place.starting
+        assert starting is not None
+        if not (yield from self.finish(place)) and not place.aborted:
+            self.see("failed restart beside others")
+            self._owe_only(place, ())
+        self._happen(starting.over, self._news)
 
     def _owe_only(self, place: Place, others: Sequence[Place]) -> None:
         """One restart is owed, that of the child that failed: those after it wait for it (S28)."""

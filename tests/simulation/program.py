@@ -82,6 +82,7 @@ class Worker:
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: int | None = attrs.field(default=None, kw_only=True)
     backoff: Delays | None = attrs.field(default=None, kw_only=True)
+    parallel: bool = attrs.field(default=False, kw_only=True)
     stubborn: bool = attrs.field(default=False, kw_only=True)
 
     def life(self, incarnation: int) -> Life:
@@ -105,6 +106,7 @@ class Tree:
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: int | None = attrs.field(default=None, kw_only=True)
     backoff: Delays | None = attrs.field(default=None, kw_only=True)
+    parallel: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
@@ -121,6 +123,7 @@ class Pool:
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: int | None = attrs.field(default=None, kw_only=True)
     backoff: Delays | None = attrs.field(default=None, kw_only=True)
+    parallel: bool = attrs.field(default=False, kw_only=True)
 
     strategy: ClassVar[Strategy] = "one_for_one"
     auto_shutdown: ClassVar[AutoShutdown] = "never"

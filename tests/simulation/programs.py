@@ -27,6 +27,7 @@ BIRTHS: tuple[Mapping[str, Any], ...] = (
     {"start": "ignores"},
     {"start": "ignores", "after": 3},
     {"start": "fails"},
+    {"start": "fails", "after": 4},
     {"start": "shielded", "after": 4},
 )
 REBIRTHS: tuple[Mapping[str, Any], ...] = (
@@ -157,7 +158,8 @@ class Chooser:
         restart = self._pick(RESTARTS)
         can_matter = restart != "permanent" and parent["auto_shutdown"] != "never"
         significant = can_matter and self._pick((True, False))
-        rest = {"backoff": self._pick(BACKOFFS), **self._pick(TREATMENTS)}
+        parallel = self._pick((False, False, True, True))
+        rest = {"backoff": self._pick(BACKOFFS), "parallel": parallel, **self._pick(TREATMENTS)}
         return {"restart": restart, "significant": significant, **rest}
 
     def _op(self, paths: Sequence[str]) -> Op:

@@ -12,6 +12,9 @@ from tests.simulation.program import Node, Op, Pool, Worker
 from tests.simulation.story import Answer, Result
 from tests.simulation.universe import Place
 
+LATER = object()
+"""In place of an answer that comes when a start beside the supervisor is over."""
+
 
 class Request:
     """One request of the script, done by a supervisor in its turn."""
@@ -46,6 +49,10 @@ class Request:
             "count": self._count,
         }
         result = yield from steps[self._op.do]()
+        if result is not LATER:
+            self._conclude(result)
+
+    def _conclude(self, result: Result) -> None:
         if result is None:
             self._guide.see("request cut short by a stop")
         else:
@@ -76,10 +83,33 @@ class Request:
             guide.see("start_child of a held id")
             return f"AlreadyPresent {node.id}" if held.child is None else f"AlreadyStarted {node.id} crash"
         guide.places[node.id] = place = Place(node)
-        started = yield from guide.start(place)
+        return (yield from self._start_in(place))
+
+    def _start_in(self, place: Place) -> Doing[Result]:
+        """The answer to a start, or `LATER` where the supervisor does not wait for it."""
+        guide = self._guide
+        if not guide.begin(place):
+            return self._started(False, place)
+        if not guide.starts_beside(place.node):
+            return self._started((yield from guide.finish(place)), place)
+        guide.see("asked to start beside what it does")
+        guide.universe.clock.start(self._answer_later(place))
+        return LATER
+
+    def _answer_later(self, place: Place) -> Steps:
+        starting = place.starting
+        assert starting is not None
+        self._conclude(self._started((yield from self._guide.finish(place)), place))
+        self._guide.universe.clock.happen(starting.over)
+
+    def _started(self, started: bool, place: Place) -> Result:
+        what, guide = "start_child" if self._op.do == "start" else "restart_child", self._guide
         if not started:
-            guide.see("start_child failed")
-            del guide.places[node.id]
+            guide.see(f"{what} failed")
+            if self._op.do == "start" and guide.places.get(place.node.id) is place:
+                del guide.places[place.node.id]
+        elif self._op.do == "restart":
+            guide.see(what)
         return self._outcome(started, place)
 
     def _placed(self, node: Node) -> Node:
@@ -99,16 +129,15 @@ class Request:
             return "NotFound"
         self._guide.see(f"terminate_child of one {place.state}")
         yield from self._guide.end(place)
-        self._guide.rest(place)
+        if self._guide.places.get(place.node.id) is place:
+            self._guide.rest(place)
         return "ok"
 
     def _restart(self) -> Doing[Result]:
         refusal, place = self._refusal(), self._place()
         if refusal or place is None:
             return refusal
-        started = yield from self._guide.start(place)
-        self._guide.see("restart_child" if started else "restart_child failed")
-        return self._outcome(started, place)
+        return (yield from self._start_in(place))
 
     def _delete(self) -> Doing[Result]:
         refusal = self._refusal()

@@ -63,6 +63,9 @@ SIGHTS = (
     *("start in a pool: ok", "start in a pool: MaxChildren", "start in a pool: StartError"),
     *("start in a pool: AlreadyStarted", "terminate in a pool: ok", "terminate in a pool: NotFound"),
     "an earlier incarnation is not found",
+    *("started together", "initial start failed together", "killed before its first step"),
+    *("restarted beside another start", "failed restart beside others", "stopped while it starts"),
+    *("asked to start beside what it does", "starts aborted at the end", "terminate_child of one starting"),
     *("delete_child", "start_child of a held id", "start_child failed", "cancelled", "leave", "raise"),
     *("ended before it was ready", "interrupted", "interrupted twice", "no restart after an interrupt"),
 )
@@ -149,6 +152,8 @@ def test_a_wrong_cell_of_the_restart_table_is_found_out(
 
 # what a supervisor could have got wrong: its flags, by the root's that the runtime is given instead
 SLIPS: Mapping[str, Callable[[Tree], Tree]] = {
+    "S7 together as one by one": lambda root: with_children(root, parallel=False),
+    "S7 one by one as together": lambda root: with_children(root, parallel=True),
     "S21 one_for_one as one_for_all": lambda root: as_strategy(root, "one_for_one", "one_for_all"),
     "S22 one_for_all as rest_for_one": lambda root: as_strategy(root, "one_for_all", "rest_for_one"),
     "S23 rest_for_one as one_for_one": lambda root: as_strategy(root, "rest_for_one", "one_for_one"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 
-from tests.simulation.clockwork import Clockwork
+from tests.simulation.clockwork import Clockwork, Signal
 from tests.simulation.program import Node, Program
 from tests.simulation.story import Story, Told
 
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from tests.simulation.child import Child
 
 State: TypeAlias = Literal["starting", "running", "restarting", "stopping", "down"]
+
+
+class Beginning:
+    """A start in progress: `over` when its outcome has been dealt with."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.aborting, self.over = Signal(), Signal()
+
+    def abort(self, clock: Clockwork) -> None:
+        """End the wait for it, unless it is over."""
+        if not self._child.settled.happened:
+            clock.happen(self.aborting)
 
 
 class Place:
@@ -29,6 +42,10 @@ class Place:
         """The last that was ready (S66)."""
         self.count = self.attempt = self.restarts = 0
         self.exit, self.error = "-", ""
+        self.starting: Beginning | None = None
+        """Its start, while the outcome is open."""
+        self.aborted = False
+        """Whether its last start was aborted: what follows is for the one who did that."""
         self.owed: object = None
         """The restart to be tried again or later, a new one each time (S28, X1)."""
 

@@ -55,6 +55,7 @@ def _spec(program: Program, node: Node, path: str) -> ChildSpec:
         else program.specified(shutdown, path, "grace"),
         "significant": node.significant,
         "name": node.name,
+        "start_order": "parallel" if node.parallel else "sequential",
         "start_timeout": None if limit is None else program.specified(limit, path, "timeout"),
         "backoff": None if node.backoff is None else _backoff(program, node.backoff, path),
     }
