@@ -143,8 +143,7 @@ class Children:
         incarnation = start.incarnation
         took = None if start.aborted else await self._settled(incarnation, limit)
         late: ExitReason | None = None
-        # from here on it cannot become ready any more; aborted before its first step, it may have become so since
-        if start.aborted or not incarnation.settled.is_set():
+        if not incarnation.settled.is_set():  # from here on it cannot become ready any more
             too_slow = None if start.aborted else took  # as of now: a stop may come while it is being killed
             await self._abort(incarnation)
             if too_slow is None:

@@ -151,39 +151,39 @@ class Guide:
         return groups
 
     def _start_together(self, nodes: Sequence[Node]) -> Steps:
-        """The first failure aborts the other starts (S10)."""
+        """The first failure aborts the other starts (S10); of several in one instant the first in the list is raised."""
         failed: list[Place] = []
-        begun: list[Place] = []
-        for node in nodes:
-            self.places[node.id] = place = Place(node)
-            if not self.begin(place):
-                self._fail_together(place, failed)
-                for other in begun:
-                    self._kill_unbegun(other)
-                break
-            begun.append(place)
-        since = self.universe.clock.now
+        begun = self._begin_together(nodes, failed)
         for place in begun:
-            self.universe.clock.start(self._finish_together(place, since, failed))
+            self.universe.clock.start(self._finish_together(place, failed))
         for over in [place.starting.over for place in begun if place.starting is not None]:
             yield Wait((over,))
         if failed:
             order = [node.id for node in nodes]
             self.failed = min(failed, key=lambda place: order.index(place.node.id)).error
 
-    def _kill_unbegun(self, place: Place) -> None:
-        assert place.child is not None
-        place.child.kill()
+    def _begin_together(self, nodes: Sequence[Node], failed: list[Place]) -> list[Place]:
+        begun: list[Place] = []
+        for node in nodes:
+            self.places[node.id] = place = Place(node)
+            if not self.begin(place):
+                self._fail_together(place, failed)
+                for other in begun:
+                    assert other.child is not None
+                    assert other.starting is not None
+                    self._happen(other.starting.aborting)
+                    other.child.kill()
+                break
+            begun.append(place)
+        return begun
 
-    def _finish_together(self, place: Place, since: float, failed: list[Place]) -> Steps:
+    def _finish_together(self, place: Place, failed: list[Place]) -> Steps:
         starting = place.starting
         assert starting is not None
         started = yield from self.finish(place)
         if not started and not place.aborted:
             self._fail_together(place, failed)
-            self.universe.race |= (
-                since == self.universe.clock.now
-            )  # who else is ready in this instant is open
+            self._abort_starts()
         self._happen(starting.over)
 
     def _fail_together(self, place: Place, failed: list[Place]) -> None:
@@ -191,12 +191,11 @@ class Guide:
             failed.append(place)
         self.reason = self.reason or "shutdown"
         self.see("initial start failed together")
-        self._abort_starts()
 
     def _abort_starts(self) -> list[Signal]:
         found = [place.starting for place in self.places.values() if place.starting is not None]
         for starting in found:
-            starting.abort(self.universe.clock)
+            starting.abort(self.universe)
         return [starting.over for starting in found]
 
     def _end_starts(self) -> Steps:
@@ -229,7 +228,7 @@ class Guide:
         if not child.take_names():
             self.see("name taken")
             return self._not_started(place, "crash", "AlreadyStarted")
-        place.state, place.starting = "starting", Beginning(child)
+        place.state, place.starting = "starting", Beginning(self.universe.clock.now)
         self.universe.clock.start(child.live())
         return True
 
@@ -240,8 +239,8 @@ class Guide:
         assert starting is not None
         late = yield from self._wait_started(child, starting.aborting)
         place.starting = None
+        place.aborted = starting.aborting.happened or (late != "" and self.stopping.happened)
         if late:
-            place.aborted = self.stopping.happened or starting.aborting.happened
             return self._not_started(place, late)
         if child.ready:
             place.state, place.latest = "running", child
@@ -274,7 +273,7 @@ class Guide:
         limit = child.node.start_timeout
         patience = math.inf if limit is None else self._specified(limit, child, "timeout")
         yield Wait((child.settled, self.stopping, aborting), self.universe.clock.now + patience)
-        if child.settled.happened and not aborting.happened:
+        if child.settled.happened:
             return ""
         aborted = self.stopping.happened or aborting.happened
         late = "killed" if aborted else "crash"
@@ -323,7 +322,7 @@ class Guide:
         if place.starting is not None:
             over = place.starting.over
             self.see("stopped while it starts")
-            place.starting.abort(self.universe.clock)
+            place.starting.abort(self.universe)
             yield Wait((over,))
         child, place.owed = place.child, None
         if child is None:

@@ -124,7 +124,7 @@ class Request:
         place = self._place()
         if place is None:
             return "NotFound"
-        if self._guide.forgets and place.latest is not self._meant:
+        if self._guide.forgets and (place.latest is None or place.latest is not self._meant):
             self._guide.see("an earlier incarnation is not found")
             return "NotFound"
         self._guide.see(f"terminate_child of one {place.state}")

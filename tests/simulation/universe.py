@@ -21,14 +21,14 @@ State: TypeAlias = Literal["starting", "running", "restarting", "stopping", "dow
 class Beginning:
     """A start in progress: `over` when its outcome has been dealt with."""
 
-    def __init__(self, child: Child) -> None:
-        self._child = child
+    def __init__(self, since: float) -> None:
+        self.since = since
         self.aborting, self.over = Signal(), Signal()
 
-    def abort(self, clock: Clockwork) -> None:
-        """End the wait for it, unless it is over."""
-        if not self._child.settled.happened:
-            clock.happen(self.aborting)
+    def abort(self, universe: Universe) -> None:
+        """End the wait for it; whether a child that began in this instant is ready before is open (T12)."""
+        universe.race |= self.since == universe.clock.now
+        universe.clock.happen(self.aborting)
 
 
 class Place:
