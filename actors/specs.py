@@ -25,6 +25,7 @@ from proctor.actors.plan.options import (
     OPTIONS,
     SHUTDOWN,
     SPEC_OPTIONS,
+    START_ORDER,
     AgentOptions,
     SpecOptions,
     check_option,
@@ -124,7 +125,13 @@ def scripted(
 
 def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
     """The child spec of any plan; `options` are fields of `ChildSpec`."""
-    chosen: dict[str, Any] = {"name": id, "shutdown": SHUTDOWN, "backoff": BACKOFF, **options}
+    chosen: dict[str, Any] = {
+        "name": id,
+        "shutdown": SHUTDOWN,
+        "backoff": BACKOFF,
+        "start_order": START_ORDER,
+        **options,
+    }
     return ChildSpec(id, AgentActor, (plan,), **chosen)
 
 
@@ -158,7 +165,7 @@ def open_supervisor(
     budget: Budget | None = None,
     stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[Supervisor]:
-    """Start `children` in order, supervise them until the block is left, then stop them in reverse order, or
+    """Start `children`, agents beside each other and others in order, supervise them until the block is left, then stop them in reverse order, or
     all together where `stop_order` is "parallel".
 
     `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
+from bench import agents, fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -44,6 +44,7 @@ def main() -> None:
         "Warm": lambda: warm.table(warm.rows(chosen.starts)),
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
+        "Agents": lambda: agents.table(agents.rows(agents.AGENTS, 1)),
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),
         "Events over HTTP": lambda: sse.table(
             sse.rows(chosen.clients, max(1, chosen.clients // 10), int(chosen.seconds / sse.PACE))

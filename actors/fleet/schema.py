@@ -75,7 +75,7 @@ class AgentTable:
 
     def child(self) -> ChildSpec:
         """A child spec with its restart, its end and its delays, whatever starts. Raises `InvalidSpec`."""
-        keys = ("restart", "shutdown", "significant", "start_timeout", "backoff")
+        keys = ("restart", "shutdown", "significant", "start_timeout", "start_order", "backoff")
         return ChildSpec(self.name, type(self), **written_fields(self, keys))
 
     def spec(self, record: Path | None = None) -> ChildSpec:
