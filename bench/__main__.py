@@ -44,7 +44,7 @@ def main() -> None:
         "Warm": lambda: warm.table(warm.rows(chosen.starts)),
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
-        "Agents": lambda: agents.table(agents.rows(agents.AGENTS, 1)),
+        "Agents": lambda: agents.table(agents.rows(min(chosen.children, agents.AGENTS), 1)),
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),
         "Events over HTTP": lambda: sse.table(
             sse.rows(chosen.clients, max(1, chosen.clients // 10), int(chosen.seconds / sse.PACE))

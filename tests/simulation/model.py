@@ -108,6 +108,7 @@ class Guide:
             self._ready()
             self.universe.tell("supervisor_started", self.path)
         yield from self._serve()
+        self.begin_end()
         yield from self._end_starts()
         yield from self._stop_children()
         self.places.clear()
@@ -190,6 +191,7 @@ class Guide:
         if failed or not self.ending:
             failed.append(place)
         self.reason = self.reason or "shutdown"
+        self.begin_end()
         self.see("initial start failed together")
 
     def _abort_starts(self) -> list[Signal]:
@@ -293,7 +295,6 @@ class Guide:
 
     def _stop_children(self) -> Steps:
         """In reverse order (S36), a pool's all together (S65)."""
-        self.begin_end()
         places = list(self.places.values())
         if any(place.owed is not None for place in places):
             self.see("stop while a restart is owed")

@@ -105,6 +105,7 @@ class Building(RuleBasedStateMachine):
         shutdown=GRACES,
         significant=st.booleans(),
         stubborn=st.booleans(),
+        parallel=st.booleans(),
         lasts=st.none() | TICKS,
         end=ENDS,
     )
@@ -122,6 +123,7 @@ class Building(RuleBasedStateMachine):
         strategy=STRATEGIES,
         intensity=st.integers(0, 3),
         auto_shutdown=RULES,
+        parallel=st.booleans(),
     )
     def add_supervisor(self, under: str, significant: bool, **fields: Any) -> str | MultipleResults[str]:
         if _depth(under) == DEEPEST:
