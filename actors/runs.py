@@ -26,7 +26,6 @@ from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExe
 from proctor.actors.expense import Expense
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.option_checks import check_request
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_process import AgentProcess
@@ -35,11 +34,11 @@ from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.recording import RunDirectory
-from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported, unsupported
-from proctor.actors.structured.structured import StructuredRequest, structured_request_of
+from proctor.actors.structured.payloads import Payload, refuse_unsupported, unsupported
+from proctor.actors.structured.request import Request
+from proctor.actors.structured.structured import StructuredRequest
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment
-from proctor.runtime.messaging import left, until
 from proctor.runtime.processes import ProcessError
 
 T = TypeVar("T")
@@ -105,17 +104,16 @@ async def stream(
     `limits` are the budgets that bound it (None: those of the account book around this task); it waits for room in them,
     and not at all for a spent one where `parks` is False.
     """
-    check_request(prompt, timeout=timeout, payloads=payloads)
-    began, ends, attachments = trio.current_time(), until(timeout), attachments_of(payloads)
-    refuse_unsupported(plan, attachments)
+    request = Request.make(prompt, timeout, schema, payloads)
+    refuse_unsupported(plan, request.attachments)
     limits = run_limits(plan) if limits is None else limits
-    if (inquiry := structured_request_of(schema)) is not None:
-        plan = inquiry.launched(plan)
+    if request.inquiry is not None:
+        plan = request.inquiry.launched(plan)
     async with AsyncExitStack() as stack:
-        with unsent(began):
-            await stack.enter_async_context(limits.turn(ends, parks=parks))
-            live = await stack.enter_async_context(open_run(plan, attachments=attachments))
-        live.begin(prompt, left(ends), inquiry, limits=limits)
+        with unsent(request.asked):
+            await stack.enter_async_context(limits.turn(request.ends, parks=parks))
+            live = await stack.enter_async_context(open_run(plan, attachments=request.attachments))
+        live.begin(request, limits)
         yield live
 
 
@@ -242,26 +240,16 @@ class Run:
             return False
         return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
 
-    def begin(
-        self,
-        prompt: str,
-        timeout: float | None = DEADLINE,
-        inquiry: StructuredRequest | None = None,
-        attachments: tuple[Attachment, ...] = (),
-        *,
-        limits: SpendLimits | None = None,
-    ) -> None:
-        """Ask; the deadline counts from now. `inquiry` is one that has chosen its way, `attachments` are more of what goes
-        with the prompt, for a process that takes them with it; `limits` are charged with what it costs. Raises RuntimeError
-        the second time."""
+    def begin(self, request: Request, limits: SpendLimits | None = None) -> None:
+        """Ask. The strategy of its schema is chosen already; `limits` are charged with what it costs. Raises RuntimeError the
+        second time."""
         if self._asked.is_set():
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
-        self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
-        self._attachments = (*self._attachments, *attachments)
-        self._limits = limits
-        self._began, self._seconds, self._asked_at = trio.current_time(), timeout or 0.0, self._log.end
-        self._deadline = until(timeout)
-        self._starting.deadline = self._deadline
+        inquiry = request.inquiry
+        self._text, self._inquiry = request.text if inquiry is None else inquiry.worded(request.text), inquiry
+        self._attachments, self._limits = request.attachments, limits
+        self._began, self._seconds, self._asked_at = request.asked, request.timeout or 0.0, self._log.end
+        self._starting.deadline = self._deadline = request.ends
         self._asked.set()
 
     async def taken(self) -> bool:

@@ -133,17 +133,21 @@ class Conversation:
             raise self._misuse(
                 request, f"cannot be sent in phase {self.phase!r} of a {self.memo.mode} conversation"
             )
-        self._check_id(request)
+        memo = self.memo
+        is_plain = isinstance(request, Prompt) and not request.schema
+        # a prompt with a new id and no schema passes without another look: each one comes here
+        if not is_plain or request.id in memo.prompts or request.id in memo.pending:
+            self._check_id(request)
         if isinstance(request, Prompt) and request.attachments:
-            takes = partial(self.dialect.takes, self.memo)
+            takes = partial(self.dialect.takes, memo)
             refuse_unsupported_attachments(self.dialect.name, request.attachments, takes)
-        data = self.dialect.write(self.memo, request)
+        data = self.dialect.write(memo, request)
         if isinstance(request, Prompt):
-            self.memo.prompts.append(request.id)
+            memo.prompts.append(request.id)
         elif isinstance(request, Decision):
-            del self.memo.approvals[request.id]
+            del memo.approvals[request.id]
         elif isinstance(request, REPLIES):
-            del self.memo.calls[request.id]
+            del memo.calls[request.id]
         self.phase = phase
         return data
 

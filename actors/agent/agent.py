@@ -17,7 +17,6 @@ import trio
 from proctor.actors.agent.agent_state import AgentState, PendingRequest, open_state
 from proctor.actors.agent.control import send_control
 from proctor.actors.agent.messages import (
-    Accepted,
     CallerGone,
     Control,
     ControlResult,
@@ -31,6 +30,7 @@ from proctor.actors.agent.messages import (
     Submit,
 )
 from proctor.actors.agent.states import State
+from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import (
     NOT_HEALED,
     AgentError,
@@ -128,13 +128,8 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Submit(pending) if (
-                refusal := self.state.refusal(pending, self.plan, self.process)
-            ) is not None:
-                reply_error(from_, refusal)
-                return NO_REPLY
             case Submit(pending):
-                return self._accept(pending)
+                return self._accept(pending, from_)
             case GetStatus():
                 pid = self.process.pid if self.process is not None else None
                 return self.state.now(pid=pid, incarnation=self.incarnation)
@@ -158,7 +153,10 @@ class AgentActor(Actor):
             case Resume(pending):
                 self._resume(pending)
             case Deliver(pending, prompt, why):
-                self._deliver(pending, prompt, why)
+                if self.process is None:
+                    self.background.start_soon(self._start_for, pending, prompt, why)
+                elif self.state.current is pending:
+                    self._post(self.process, pending, prompt, why)
             case NotWritten(pending, written, error):
                 self._on_written(pending, written, error)
             case CallerGone(pending) if pending is self.state.current:
@@ -282,14 +280,22 @@ class AgentActor(Actor):
 
     # -- requests
 
-    def _accept(self, pending: PendingRequest) -> Accepted:
-        position = self.state.log.end
-        pending.prepare_for(self.plan)
-        self.state.enqueue(pending)
+    def _accept(self, pending: PendingRequest, from_: Call) -> object:
+        position, state = self.state.log.end, self.state
+        refusal = state.enqueue(pending, self.plan, self.process)
+        if refusal is not None:
+            reply_error(from_, refusal)
+            return NO_REPLY
         self._start_next()
-        repeats = self.plan.conduct.on_crash != "fail"
-        state = self.state
-        return Accepted(state.log, position, repeats, partial(state.withdraw, pending), lambda: state.reason)
+        return Turn(
+            self.plan.name,
+            pending,
+            state.log,
+            position,
+            repeats=self.plan.conduct.on_crash != "fail",
+            withdraw=partial(state.withdraw, pending),
+            reason=lambda: state.reason,
+        )
 
     def _start_next(self, *, later: bool = False) -> None:
         process = self.process
@@ -297,8 +303,8 @@ class AgentActor(Actor):
         busy = process is not None and (self.plan.launch.mode == "oneshot" or process.stopper != "nobody")
         if self.state.current is not None or self._is_stopping or busy:
             return
-        self.state.current = pending = self.state.next()
-        if pending is not None:
+        if self.state.waiting:
+            self.state.current = pending = self.state.waiting.popleft()
             pending.admitted = True
             self._admit(pending, "asked", later=later)
 
@@ -318,13 +324,9 @@ class AgentActor(Actor):
         self._written = trio.Event()
         if later:  # events of the same read are still to come: they go into the log before the prompt
             self.send_info(Deliver(pending, prompt, why))
-        else:
-            self._deliver(pending, prompt, why)
-
-    def _deliver(self, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
-        if self.process is None:
+        elif self.process is None:
             self.background.start_soon(self._start_for, pending, prompt, why)
-        elif self.state.current is pending:
+        else:
             self._post(self.process, pending, prompt, why)
 
     async def _start_for(self, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
@@ -350,7 +352,9 @@ class AgentActor(Actor):
         if process.stopper != "nobody" or process.over.is_set():
             self._written.set()  # the next process sends the request
             return
-        pending.assign_to(process)  # from here on the end of this process ends the request
+        # from here on the end of this process ends the request
+        pending.sent, pending.held = True, process
+        pending.written = "yes" if pending.written == "yes" else "unknown"
         asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
         self.state.note("sent", why, **asked, goes_on=pending.continues)
         try:

@@ -34,8 +34,8 @@ from proctor.actors.process.ends import delivery_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import refuse_unsupported
+from proctor.actors.structured.request import Request
 from proctor.actors.structured.structured import StructuredRequest
-from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
@@ -56,30 +56,24 @@ MAX_QUEUED = 1000
 
 
 @attrs.define(eq=False)
-class PendingRequest:
-    """A request that has not been answered yet.
+class PendingRequest(Request):
+    """A request that an agent has not answered yet.
 
     `prompt` is the id of its last attempt, None before the first; `sent` says whether that attempt may have reached the
     CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
-    instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt, `inquiry` its
-    schema, `asked` the time it was made (Trio's clock). `nested`: a tool of a running turn made it. `continues`: its last attempt
+    instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt. `nested`: a tool of a running turn made it. `continues`: its last attempt
     continued the cut turn instead of repeating the prompt.
     """
 
-    ticket: str
-    text: str
-    attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
     sent: bool = False
     started: bool = False
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
-    inquiry: StructuredRequest | None = None
     admitted: bool = False
     held: AgentProcess | None = None
     written: Sent = "no"
-    asked: float = attrs.field(factory=trio.current_time)
     nested: bool = attrs.field(factory=INSIDE_TURN.get)
     continues: bool = False
 
@@ -87,11 +81,6 @@ class PendingRequest:
     def is_answered(self) -> bool:
         """Whether a valid answer was submitted; nothing that follows matters."""
         return self.inquiry is not None and self.inquiry.met
-
-    def assign_to(self, live: AgentProcess) -> None:
-        """Record that this process is about to receive it."""
-        self.sent, self.held = True, live
-        self.written = "yes" if self.written == "yes" else "unknown"
 
     def delivery(self, text: str = "", *, clipped: bool = False) -> Delivery:
         """The progress of the request. `text` is the answer as far as it was streamed; `clipped` if that is not all of it."""
@@ -107,12 +96,6 @@ class PendingRequest:
         return not (self.withdrawn or self.is_answered) and (
             self.parked or not self.sent or on_crash != "fail"
         )
-
-    def prepare_for(self, plan: Plan) -> None:
-        """Adapt the text to an agent of this plan."""
-        if self.inquiry is not None:
-            self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
-            self.text = self.inquiry.worded(self.text)
 
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
         """The prompt to send now, under a new id each time."""
@@ -152,14 +135,25 @@ class AgentState:
     on_withdrawn: Callable[[PendingRequest], None] = attrs.field(default=_ignore, repr=False)
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
 
-    def enqueue(self, pending: PendingRequest) -> None:
-        """Add a request to the queue, unless its caller has cancelled it meanwhile."""
+    def enqueue(self, pending: PendingRequest, plan: Plan, process: AgentProcess | None) -> AgentError | None:
+        """Add a request to the queue, unless its caller has cancelled it meanwhile. `process` is the running one.
+
+        Returns the error for a request that cannot be accepted: the queue is full, or a payload is unsupported.
+        """
+        if len(self.waiting) >= MAX_QUEUED:
+            return NotExecuted(plan.name, f"{MAX_QUEUED} requests are already queued")
+        if pending.attachments:
+            try:
+                memo = None if process is None else process.conversation.memo
+                refuse_unsupported(plan, pending.attachments, memo)
+            except UnsupportedPayload as error:
+                return error
+        if pending.inquiry is not None:
+            pending.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
+            pending.text = pending.inquiry.worded(pending.text)
         if not pending.withdrawn:
             self.waiting.append(pending)
-
-    def next(self) -> PendingRequest | None:
-        """Take the first request from the queue; None if the queue is empty."""
-        return self.waiting.popleft() if self.waiting else None
+        return None
 
     def put_back(self, pending: PendingRequest) -> None:
         """Put a request that was not sent back at the front of the queue, unless its caller has cancelled it."""
@@ -270,20 +264,7 @@ class AgentState:
             self.evolve(turns=self.status.turns + 1)
         self.evolve(cost_usd=self.expense.cost_usd)
 
-    # -- who waits
-
-    def refusal(self, pending: PendingRequest, plan: Plan, live: AgentProcess | None) -> AgentError | None:
-        """The error for a request that cannot be accepted (the queue is full, a payload is unsupported), or None. `live` is
-        the running process."""
-        if len(self.waiting) >= MAX_QUEUED:
-            return NotExecuted(plan.name, f"{MAX_QUEUED} requests are already queued")
-        if not pending.attachments:
-            return None
-        try:
-            refuse_unsupported(plan, pending.attachments, None if live is None else live.conversation.memo)
-        except UnsupportedPayload as error:
-            return error
-        return None
+    # -- its end
 
     def settle(self) -> None:
         """End all requests: no incarnation runs and no restart will come. Closing the log ends its readers."""

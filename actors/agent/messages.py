@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 import trio
 
 from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import AnyRequest, Prompt
-from proctor.runtime.exits import ExitReason
 
 
 @attrs.frozen
 class Submit:
-    """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
-    the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
-    the job as withdrawn, and it is never sent."""
+    """Take a request. The reply is its `Turn`, at once. A caller that gives up before the reply marks the request as withdrawn,
+    and it is never sent."""
 
     pending: PendingRequest
-
-
-def _unknown() -> None:
-    return
-
-
-@attrs.frozen
-class Accepted:
-    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
-    the caller has left: the request is forgotten, or its turn ended; it never waits. `reason()` is why the last incarnation
-    ended: what a request meets whose log has ended without a word of it."""
-
-    log: EventLog
-    position: int
-    repeats: bool
-    withdraw: Callable[[], None]
-    reason: Callable[[], ExitReason | None] = _unknown
 
 
 @attrs.frozen

@@ -52,7 +52,7 @@ _PREFIXES: Mapping[str, str] = {
 }
 """Text before the reason, where the reason does not include it."""
 
-_logger = logging.getLogger("proctor.agent")
+LOGGER = logging.getLogger("proctor.agent")
 
 
 @attrs.frozen
@@ -71,22 +71,22 @@ class AgentLogger:
         self._log(logging.WARNING, "agent_failed", why)
 
     def _log(self, level: int, event: str, why: str) -> None:
-        if _logger.isEnabledFor(level):
+        if LOGGER.isEnabledFor(level):
             facts = {"agent": self.agent, "kind": self.kind, "why": " ".join(why.split())}
-            _logger.log(
+            LOGGER.log(
                 level, f"%(agent)s: {_PREFIXES.get(event, '')}%(why)s", facts, extra={"event": event, **facts}
             )
 
 
 class ProcessLogger:
-    """The log records of one process. `executable` is set when it is known; times are seconds that passed on Trio's clock."""
+    """The log records of one process. `executable` is set when it is known, `asked_at` when a prompt is sent; times are seconds that passed on Trio's clock."""
 
     def __init__(self, agent: str, kind: str, incarnation: int) -> None:
         self.executable = ""
         self.agent = AgentLogger(agent, kind)
         self._always = {"agent": agent, "kind": kind, "incarnation": incarnation}
         self._born = trio.current_time()
-        self._asked: float | None = None
+        self.asked_at: float | None = None
 
     def ready(self, pid: int | None) -> None:
         """The command line runs and takes prompts."""
@@ -100,19 +100,17 @@ class ProcessLogger:
 
     def asked(self, characters: int) -> None:
         """A prompt is being sent."""
-        self._asked = trio.current_time()
-        if _logger.isEnabledFor(logging.INFO):
-            message = "%(agent)s: %(executable)s is sent a prompt of %(prompt_chars)d characters"
-            self._log("run_start", message, executable=self.executable, prompt_chars=characters)
+        message = "%(agent)s: %(executable)s is sent a prompt of %(prompt_chars)d characters"
+        self._log("run_start", message, executable=self.executable, prompt_chars=characters)
 
     def ended(self, event: v.TurnEnded) -> None:
         """A turn has ended."""
-        if self._asked is not None:
+        if self.asked_at is not None:
             self._end(ENDINGS[event.ending])
 
     def exited(self, outcome: Outcome, why: str) -> None:
         """The process has ended, and with it a turn that ran."""
-        if self._asked is not None:
+        if self.asked_at is not None:
             self._end(outcome)
         seconds = trio.current_time() - self._born
         message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s (%(why)s)"
@@ -120,12 +118,12 @@ class ProcessLogger:
         self._log("adapter_exit", message, level=level, outcome=outcome, seconds=seconds, why=why)
 
     def _end(self, outcome: str) -> None:
-        seconds = trio.current_time() - (self._asked or 0.0)
-        self._asked = None
+        seconds = trio.current_time() - (self.asked_at or 0.0)
+        self.asked_at = None
         message = "%(agent)s: the turn ended after %(seconds).2f s: %(outcome)s"
         self._log("stream_end", message, outcome=outcome, seconds=seconds)
 
     def _log(self, event: str, message: str, level: int = logging.INFO, **facts: object) -> None:
-        if _logger.isEnabledFor(level):
+        if LOGGER.isEnabledFor(level):
             values = {**self._always, **facts}
-            _logger.log(level, message, values, extra={"event": event, **values})
+            LOGGER.log(level, message, values, extra={"event": event, **values})

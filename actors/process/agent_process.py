@@ -8,6 +8,7 @@ become events and one exit reason; `serve` raises only a failed start or a disk 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
@@ -22,7 +23,7 @@ from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Reco
 from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_log import NOTICES, ProcessLogger
+from proctor.actors.process.agent_log import LOGGER, NOTICES, ProcessLogger
 from proctor.actors.process.approvals import answer_question
 from proctor.actors.process.launch import prepare_launch
 from proctor.actors.process.liveness import (
@@ -227,7 +228,7 @@ class AgentProcess:
 
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
-        await self._write_request(self._encode(request), request)
+        await self._write(self._encode(request), request)
 
     def post(self, prompt: v.Prompt, written: Written) -> None:
         """Write a prompt behind what is queued; never waits. Raises as `send` does for one that makes no sense now."""
@@ -246,29 +247,31 @@ class AgentProcess:
         data = self.conversation.send(request)
         self.liveness.begin(request)
         if isinstance(request, v.Prompt):
-            self._logger.asked(len(request.text))
+            self._logger.asked_at = trio.current_time()
+            if LOGGER.isEnabledFor(logging.INFO):
+                self._logger.asked(len(request.text))
         elif type(request) in REPLY_STEPS:
             self._await_reply_to(request)
         return data
 
-    async def _write_request(self, data: bytes, request: v.AnyRequest) -> None:
+    async def _write(self, data: bytes, request: v.AnyRequest | None = None) -> None:
+        """Write a message whole. A request that cannot be written is forgotten, and raises `NotExecuted`."""
+        assert self._transport is not None
+        self._recording.stdin(data)  # before a byte is written: what the CLI may have read is on disk
         try:
-            await self._write(data)
-            if isinstance(request, v.Prompt):
-                self.liveness.sent = "yes"
-            if self.conversation.closes_stdin:
-                self.transport.end_input()
+            await self._transport.write(data)
         except (PipeFailed, ProcessGone, StdinClosed) as error:
+            if request is None:
+                raise
             self.conversation.forget(request)
-            if (
-                isinstance(request, v.Prompt) or not self.working
-            ):  # a turn that runs may still come to its end
+            # a turn that runs may still come to its end
+            if isinstance(request, v.Prompt) or not self.working:
                 self._nursery.start_soon(self._exit_in_time, f"it takes no more input: {error}")
             raise NotExecuted(self.plan.name, str(error)) from error
-
-    async def _write(self, data: bytes) -> None:
-        self._recording.stdin(data)  # before a byte is written: what the CLI may have read is on disk
-        await self.transport.write(data)
+        if isinstance(request, v.Prompt):
+            self.liveness.sent = "yes"
+        if request is not None and self.conversation.closes_stdin:
+            self._transport.end_input()
 
     async def _write_queued(self) -> None:
         async for data, post in self._queued:
@@ -278,7 +281,7 @@ class AgentProcess:
                 continue
             prompt, written = post
             try:
-                await self._write_request(data, prompt)
+                await self._write(data, prompt)
             except (AgentError, ProcessError) as error:
                 written(error)
             else:

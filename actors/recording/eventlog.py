@@ -139,9 +139,6 @@ class EventLog:
                     raise
                 self._written, self._lost, failure = False, self._end, error
         self._hold(events, len(data))
-        self._end += len(events)
-        self._held += len(data)
-        self._shrink()
         if self._lot:
             self._lot.unpark_all()
         if failure is not None and self._failed is not None:
@@ -173,8 +170,8 @@ class EventLog:
         self.path, self._lasting = path, True
 
     def _write(self, data: bytes, position: int, count: int) -> None:
-        file, place = self._file, self._file.end
-        file.append(data, count)
+        file = self._file
+        place = file.append(data, count)
         if place - self._index[-1][1] >= _STRIDE:
             self._index.append((position, place))
         if self._limit is not None and file.held > self._limit:
@@ -279,8 +276,8 @@ class EventLog:
         else:
             self._newest = self._end
             self._batches[self._end] = _Batch([*events], size)
-
-    def _shrink(self) -> None:
+        self._end += len(events)
+        self._held += size
         while len(self._batches) > 1 and self._is_too_wide():
             oldest = next(iter(self._batches))
             gone = self._batches.pop(oldest)

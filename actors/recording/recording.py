@@ -241,7 +241,7 @@ _HELD = attrgetter("held")
 
 class Recording:
     """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
-    directory may have; `grown` is called when there is more.
+    directory may have; `grown` is called when there is more; `held` are the bytes on disk.
 
     Every method raises `RecordingFailed` when the disk does; with `failed`, which is told, nothing more is written then.
     """
@@ -264,6 +264,7 @@ class Recording:
         self._out_frames = array("q")
         self._divided = list[str]()
         self._closed = False
+        self.held = 0
         self._files: dict[str, SegmentedFile] = {}
         self._path, self._lost = path, path is None
         if path is None:
@@ -278,11 +279,6 @@ class Recording:
         except RecordingFailed:
             self._close_files()
             raise
-
-    @property
-    def held(self) -> int:
-        """The bytes that are on disk."""
-        return sum(map(_HELD, self._files.values()))
 
     @property
     def is_kept(self) -> bool:
@@ -306,7 +302,7 @@ class Recording:
         """Bytes as read; `frame` is the number of the first line that ends in them."""
         self._append(_STDOUT, data)
         if len(self._out_times) < _TIMES:
-            self._out_times.append(self._elapsed())
+            self._out_times.append(trio.current_time() - self._t0)
             self._out_frames.append(frame)
 
     def hide(self, secrets: Iterable[str]) -> None:
@@ -318,7 +314,7 @@ class Recording:
             data = data.replace(secret, b'"***"')
         self._append(_STDIN, data)
         if len(self._in_times) < _TIMES:
-            self._in_times.append(self._elapsed())
+            self._in_times.append(trio.current_time() - self._t0)
 
     def stderr(self, data: bytes) -> None:
         self._append(_STDERR, data)
@@ -329,15 +325,18 @@ class Recording:
 
     def drop_oldest(self) -> bool:
         """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
-        return any(file.drop_oldest() for file in sorted(self._files.values(), key=_HELD, reverse=True))
+        dropped = any(file.drop_oldest() for file in sorted(self._files.values(), key=_HELD, reverse=True))
+        self.held = sum(map(_HELD, self._files.values()))
+        return dropped
 
     def close(self, **facts: Any) -> None:
         """Complete `meta.json` and close the files. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
-        self._meta.update(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times.tolist())
-        times = _spread(self._out_frames, self._out_times, facts.get("stdout_lines", 0))
+        wall = round(trio.current_time() - self._t0, 4)
+        self._meta.update(**facts, wall_s=wall, stdin_times_s=_rounded(self._in_times).tolist())
+        times = _spread(self._out_frames, _rounded(self._out_times), facts.get("stdout_lines", 0))
         self._meta.update(line_times_s=times)
         try:
             self._renew_meta()
@@ -353,6 +352,7 @@ class Recording:
         except RecordingFailed as error:
             self._lose(error)
             return
+        self.held = sum(map(_HELD, self._files.values()))
         if file.divided and name not in self._divided:
             self._divided.append(name)
             self.begin(divided=self._divided)  # by which a reader knows whether all parts are there
@@ -386,8 +386,9 @@ class Recording:
         except OSError as error:
             raise RecordingFailed(str(self.path), error) from error
 
-    def _elapsed(self) -> float:
-        return round(trio.current_time() - self._t0, 4)
+
+def _rounded(seconds: array[float]) -> array[float]:
+    return array("d", (round(each, 4) for each in seconds))
 
 
 def write_private(path: Path, content: str | bytes) -> None:

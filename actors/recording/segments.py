@@ -102,9 +102,13 @@ class SegmentedFile:
         old = ((segment.first, segment.begin) for segment in self._old if segment.size)
         return [*old, (self._first, self._begin)]
 
-    def append(self, data: bytes, units: int | None = None) -> None:
-        """Write all of `data`, which ends `units` units (None: as many as lines), or nothing. Raises `RecordingFailed`."""
-        self._open()
+    def append(self, data: bytes, units: int | None = None) -> int:
+        """Write all of `data`, which ends `units` units (None: as many as lines), or nothing; return the place where it begins.
+
+        Raises `RecordingFailed`.
+        """
+        if self.fd < 0:
+            self._open()
         if self._segment is not None and self._size >= self._segment:
             self._rotate()
         if self._torn:
@@ -118,10 +122,12 @@ class SegmentedFile:
             with suppress(RecordingFailed):  # the first cause is what is reported
                 self._cut()
             raise RecordingFailed(str(self.path), error) from error
+        place = self._begin + self._size
         self._size += len(data)
         self.held += len(data)
         self.units += data.count(b"\n") if units is None else units
         self._line_ended = data.endswith(b"\n")
+        return place
 
     def read(self, place: int, size: int) -> bytes:
         """At most `size` bytes from `place` on, of one segment; nothing where that is gone. Raises `RecordingFailed`."""

@@ -18,7 +18,8 @@ import attrs
 import trio
 
 from proctor.actors import specs
-from proctor.actors.agent.handle import Agent, Turn
+from proctor.actors.agent.handle import Agent
+from proctor.actors.agent.turn import Turn
 from proctor.actors.delivery import Delivery
 from proctor.actors.error_kinds import facts_of, fault_of
 from proctor.actors.errors import (

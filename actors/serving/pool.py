@@ -31,9 +31,8 @@ from proctor.actors.serving.capacity import default_limit, usable_cores
 from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import plan_of
-from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported
-from proctor.actors.structured.structured import StructuredRequest, structured_request_of
-from proctor.protocols.attachment import Attachment
+from proctor.actors.structured.payloads import Payload, refuse_unsupported
+from proctor.actors.structured.request import Request
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
 
@@ -63,26 +62,6 @@ class PoolStatistics:
     waiting: int
     warm: int
     closed: bool
-
-
-@attrs.frozen
-class _PoolRequest:
-    """One request: its prompt, deadline, schema, attachments and spend limits."""
-
-    prompt: str
-    ends: float
-    inquiry: StructuredRequest | None
-    attachments: tuple[Attachment, ...]
-    limits: SpendLimits
-
-    @property
-    def left(self) -> float:
-        return self.ends - trio.current_time()
-
-    def suits(self, plan: Plan) -> bool:
-        """Whether a warm process can run it as well as a process that is started for it."""
-        carried = not self.attachments or plan.launch.mode == "session"
-        return carried and (self.inquiry is None or self.inquiry.suits(plan))
 
 
 class Pool:
@@ -188,71 +167,69 @@ class Pool:
         payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `proctor.stream`, in a slot of the pool, which is given back when the block is left."""
-        began, ends, plan = trio.current_time(), until(timeout), plan_of(agent)
-        attachments = attachments_of(payloads)
-        refuse_unsupported(plan, attachments)
+        request, plan = Request.make(prompt, timeout, schema, payloads), plan_of(agent)
+        refuse_unsupported(plan, request.attachments)
         limits = run_limits(plan, self.book)
-        request = _PoolRequest(prompt, ends, structured_request_of(schema), attachments, limits)
         async with AsyncExitStack() as stack:
-            with unsent(began):
+            with unsent(request.asked):
                 self._slots.must_be_open()
-                live = await self._kept_ready(stack, plan, request)
+                live = await self._kept_ready(stack, plan, request, limits)
                 if live is None:
-                    live = await self._started(stack, plan, request)
+                    live = await self._started(stack, plan, request, limits)
             self._running.add(live)
             stack.callback(self._running.discard, live)
             yield live
 
-    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, request: _PoolRequest) -> Run | None:
+    async def _kept_ready(
+        self, stack: AsyncExitStack, plan: Plan, request: Request, limits: SpendLimits
+    ) -> Run | None:
         warm_pools = [
             warm_pool for warm_pool in self._warm_pools if warm_pool.plan is plan or warm_pool.plan == plan
         ]
-        if not warm_pools or not request.suits(plan):
+        if not warm_pools or not _suits(request, plan):
             return None
         async with AsyncExitStack() as own:
-            await own.enter_async_context(request.limits.turn(request.ends))
+            await own.enter_async_context(limits.turn(request.ends))
             while (
                 ready := next(filter(None, (warm_pool.take() for warm_pool in warm_pools)), None)
             ) is not None:
-                if await self._takes(own, ready, plan, request):
+                if await self._takes(own, ready, plan, request, limits):
                     stack.push_async_callback(own.pop_all().aclose)
                     return ready.live
         return None
 
     async def _takes(
-        self, stack: AsyncExitStack, ready: WarmProcess, plan: Plan, request: _PoolRequest
+        self, stack: AsyncExitStack, ready: WarmProcess, plan: Plan, request: Request, limits: SpendLimits
     ) -> bool:
         """Whether it accepts the prompt; a dead one releases its slot before the request waits for another."""
         async with AsyncExitStack() as own:
             own.push_async_callback(ready.give_back)
             if request.inquiry is not None:
                 request.inquiry.choose(plan, fresh=False)
-            ready.live.begin(
-                request.prompt, request.left, request.inquiry, request.attachments, limits=request.limits
-            )
+            ready.live.begin(request, limits)
             if taken := await ready.live.taken():
                 stack.push_async_callback(own.pop_all().aclose)
         return taken
 
-    async def _started(self, stack: AsyncExitStack, plan: Plan, request: _PoolRequest) -> Run:
+    async def _started(self, stack: AsyncExitStack, plan: Plan, request: Request, limits: SpendLimits) -> Run:
         if request.inquiry is not None:
             plan = request.inquiry.launched(plan)
-        await self._admitted(stack, request)
+        await self._admitted(stack, request, limits)
         begun = open_run(plan, starts=self._starts, attachments=request.attachments)
         live = await stack.enter_async_context(begun)
         self._slots.must_be_open()
-        live.begin(request.prompt, request.left, request.inquiry, limits=request.limits)
+        live.begin(request, limits)
         return live
 
-    async def _admitted(self, stack: AsyncExitStack, request: _PoolRequest) -> None:
+    async def _admitted(self, stack: AsyncExitStack, request: Request, limits: SpendLimits) -> None:
         """Take a slot, and room in its budgets, which others may have spent while it was in the queue. It waits for one without
         holding the other: a request whose budget is spent needs no slot, and one without a slot needs no reserve."""
         while True:
-            await request.limits.wait_for_room(request.ends)
+            await limits.wait_for_room(request.ends)
             async with AsyncExitStack() as own:
-                await self._take_slot(own, request.left)
-                if request.limits.has_room():
-                    own.enter_context(request.limits.holding())
+                await self._take_slot(own, request.ends - trio.current_time())
+                if limits.has_room():
+                    own.enter_context(limits.holding())
                     stack.push_async_callback(own.pop_all().aclose)
                     return
 
@@ -431,6 +408,12 @@ def _check_limits(limit: int | None, limits: Mapping[str, int], queue: int) -> N
         if kind not in KINDS:
             raise BadOption(f"limits names the kind {kind!r}{suggest_or_list(kind, KINDS)}")
         _check(f"limit of {kind!r}", its, 1)
+
+
+def _suits(request: Request, plan: Plan) -> bool:
+    """Whether a warm process can run the request as well as a process that is started for it."""
+    carried = not request.attachments or plan.launch.mode == "session"
+    return carried and (request.inquiry is None or request.inquiry.suits(plan))
 
 
 def _check_warm(warm: Sequence[Warm]) -> None:

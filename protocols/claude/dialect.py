@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from proctor.protocols import jsonrpc, mcp
 from proctor.protocols.attachment import PAYLOADS, PDF, Attachment, is_picture_or_pdf, parts, whole_text
 from proctor.protocols.claude import hooks, mcp_host
@@ -285,7 +287,10 @@ def _write_message(
         message["uuid"] = identity
     if not commands and _can("client_composed", memo.version):
         message["client_composed"] = True
-    return jsonrpc.line(message, tag=False)
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        return jsonrpc.line(message, tag=False)
 
 
 @lru_cache(maxsize=16)  # asked for each prompt, of the few versions that are installed

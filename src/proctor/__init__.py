@@ -14,9 +14,10 @@ if not (Path(__file__).parent / "runtime").is_dir():  # a checkout without the s
     __path__.append(str(Path(__file__).parents[2]))
 
 from proctor.actors.agent.approval_queue import Approval, Approvals
-from proctor.actors.agent.handle import Agent, Turn
+from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.receipts import Fate, Receipt
 from proctor.actors.agent.states import Status
+from proctor.actors.agent.turn import Turn
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import (
     AgentError,

@@ -10,6 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.runs import open_run, run
 from proctor.actors.specs import agent_spec, open_supervisor
+from proctor.actors.structured.request import Request
 from tests.actors.spoken import spoken_plan
 
 SESSION = "11111111-2222-3333-4444-555555555555"
@@ -54,7 +55,7 @@ async def test_a_run_waits_for_its_prompt_and_its_deadline_counts_from_there(
     async with open_run(spoken_plan()) as live:
         await trio.sleep(1000)
         assert live.is_fit()
-        live.begin("hi", 10.0)
+        live.begin(Request.make("hi", timeout=10.0))
         assert not live.is_fit()  # it has its prompt
         assert await live.taken()
         assert (await live.finish()).text == "1: hi"
@@ -62,9 +63,9 @@ async def test_a_run_waits_for_its_prompt_and_its_deadline_counts_from_there(
 
 async def test_a_run_has_one_prompt(autojump_clock: MockClock) -> None:
     async with open_run(spoken_plan()) as live:
-        live.begin("hi")
+        live.begin(Request.make("hi"))
         with pytest.raises(RuntimeError, match="has its prompt; another one needs another run"):
-            live.begin("again")
+            live.begin(Request.make("again"))
 
 
 async def test_a_run_that_nobody_asks_goes_down_its_ladder(autojump_clock: MockClock) -> None:

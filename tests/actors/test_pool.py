@@ -31,6 +31,7 @@ from proctor.actors.serving.pool import Pool, Pools, Warm, pool_spec
 from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import open_supervisor
+from proctor.actors.structured.request import Request
 from proctor.actors.transport.memory import MemoryTransport, Peer, PeerStreams, in_memory
 from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Text, TurnEnded
@@ -479,7 +480,7 @@ async def test_one_that_died_unseen_takes_no_prompt(tmp_path: Path) -> None:
         _until_gone(process.leader_pid, process.pid)
         ready = stock.take()
         assert ready is not None  # as far as can be seen it is alive
-        ready.live.begin("hi")
+        ready.live.begin(Request.make("hi"))
         assert not await ready.live.taken()
         await ready.give_back()
         nursery.cancel_scope.cancel()

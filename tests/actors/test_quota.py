@@ -16,8 +16,7 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.agent.agent_state import PendingRequest
-from proctor.actors.agent.handle import Turn
-from proctor.actors.agent.messages import Accepted
+from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import BadOption, MaybeExecuted
 from proctor.actors.gateways.http.streams import EncodedLog
 from proctor.actors.recording.eventlog import EventLog
@@ -107,7 +106,8 @@ async def test_a_log_that_a_cleaner_removed_under_us_goes_on_and_a_late_reader_i
 
 async def test_a_turn_whose_end_may_have_been_removed_does_not_wait_for_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson", window=10, limit=100_000)
-    turn = Turn("a", PendingRequest("ticket", "x"), Accepted(log, 0, False, lambda: None))
+    pending = PendingRequest("ticket", "x")
+    turn = Turn("a", pending, log, 0, repeats=False, withdraw=lambda: None, reason=lambda: None)
     log.append([Notice(-1, None, "sent", "", {"ticket": "ticket", "prompt": "p"})])
     for number in range(1000):
         log.append([text(number)])

@@ -13,7 +13,6 @@ import trio.testing
 
 import proctor
 from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
-from proctor.actors.agent.handle import Turn
 from proctor.actors.agent.messages import Control, Submit
 from proctor.actors.agent.receipts import Receipt
 from proctor.actors.plan.options import AgentOptions
@@ -126,10 +125,10 @@ async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> 
             job = PendingRequest(f"job {n}", "one")
             request = address.send_request(Submit(job))
             steered = address.send_request(Control(v.Steer(f"steer {n}", "and")))
-            accepted = await request.wait()
-            told = await steered.wait()
-            assert told.refused is None, n
-            assert (await Turn("a", job, accepted).finish()).ok
+            turn = await request.wait()
+            result = await steered.wait()
+            assert result.refused is None, n
+            assert (await turn.finish()).ok
 
 
 async def test_a_blocked_agent_can_be_steered_and_its_question_answered(tmp_path: Path) -> None:
