@@ -5,7 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
-WORKERS ?= 3
+# most tests wait for processes, so more of them run at once than there are cores
+WORKERS ?= 5
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 BENCH_ARGS ?=
@@ -25,6 +26,11 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 # each worker would compile all of the tests for itself
 unexport PYTHONDONTWRITEBYTECODE
+
+# the static checks use what the tests leave of the cores while they wait
+ifneq (,$(filter test check,$(MAKECMDGOALS)))
+MAKEFLAGS += --jobs=2
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos bench build matrix \

@@ -6,6 +6,7 @@ the one that runs the tests by a .pth file, which does not carry this checkout's
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import os
 import re
@@ -18,6 +19,7 @@ import tomllib
 import venv
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +44,50 @@ def sh(*argv: str | Path, cwd: Path, **env: str) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "packaging"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """The folder, which the first worker that needs it makes while the others wait."""
+    made = folder.with_suffix(".made")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            make(folder)
+            made.touch()
+    return folder
+
+
 def build(source: Path, into: Path, *kinds: str) -> Path:
-    sh(sys.executable, "-m", "build", "--no-isolation", *kinds, "--outdir", into, source, cwd=into.parent)
-    [built] = into.iterdir()
+    def make(folder: Path) -> None:
+        sh(
+            sys.executable,
+            "-m",
+            "build",
+            "--no-isolation",
+            *kinds,
+            "--outdir",
+            folder,
+            source,
+            cwd=into.parent,
+        )
+
+    [built] = once(into, make).iterdir()
     return built
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(place: Path) -> Path:
     """A copy of the sources that no other developer's edit can change half-way."""
-    copy = tmp_path_factory.mktemp("packaging") / "checkout"
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=NOT_SOURCE)
-    return copy
+    return once(
+        place / "checkout", lambda copy: shutil.copytree(ROOT, copy, symlinks=True, ignore=NOT_SOURCE)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,34 +103,27 @@ def straight_wheel(checkout: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(sdist: Path) -> Path:
     """The wheel a user gets: built from the unpacked source archive."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(sdist.parent.parent / "unpacked", filter="data")
-    [unpacked] = (sdist.parent.parent / "unpacked").iterdir()
+
+    def unpack(folder: Path) -> None:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder, filter="data")
+
+    [unpacked] = once(sdist.parent.parent / "unpacked", unpack).iterdir()
     return build(unpacked, sdist.parent.parent / "wheel", "--wheel")
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path) -> Path:
     """The Python of a fresh environment that has the wheel, and the dependencies by reference."""
-    home = wheel.parent.parent / "fresh"
-    venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    sh(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        wheel,
-        cwd=home,
-    )
-    [site] = home.glob("lib/python*/site-packages")
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python
+
+    def make(home: Path) -> None:
+        venv.create(home, symlinks=True)
+        pip = (sys.executable, "-m", "pip", "--python", home / "bin" / "python")
+        sh(*pip, "install", "-q", "--no-deps", "--no-index", wheel, cwd=home)
+        [site] = home.glob("lib/python*/site-packages")
+        (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    return once(wheel.parent.parent / "fresh", make) / "bin" / "python"
 
 
 def shipped() -> set[str]:

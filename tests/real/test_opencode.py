@@ -27,6 +27,7 @@ from tests.real.given import (
     worked,
 )
 from tests.real.homes import ClaudeHome
+from tests.real.memory import HERE, ROOT, repository, seen
 from tests.real.plays import BOUND, Stage
 
 
@@ -76,10 +77,11 @@ async def test_a_session_goes_through_every_scene_and_leaves_nothing_behind(
 
 
 @pytest.mark.covers("R161", "R149", "R150")
-async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_one(
+async def test_a_process_for_one_request_reads_the_memory_of_its_project_and_hands_in_its_answer_by_a_tool(
     opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
-    plan = opencode_plan("a", {**opencode_options, **GIVEN})
+    folder = await repository(opencode_home, "AGENTS.md")
+    plan = opencode_plan("a", {**opencode_options, **GIVEN, "cwd": folder})
     completions_api.play(Tool("host_add", {"a": 2, "b": 3}), Tool("tiny_look", {}))
     completions_api.play(Tool("host_example", {}), Tool("host_validate", BAD), Tool("host_submit", BAD))
     completions_api.play(Tool("host_submit", GOOD), Text("done"))
@@ -92,14 +94,16 @@ async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_
     for each in (wrong, refused):
         assert '/due: "tomorrow" is not a "date"' in each.text
     assert accepted.text.startswith("Accepted.")
+    assert seen(completions_api.scripted[0].text) == {ROOT, HERE}
     assert opencode_home.leftovers() == []
 
 
 @pytest.mark.covers("R145", "R161")
-async def test_a_process_for_each_prompt_is_given_files_and_tools(
+async def test_a_process_for_each_prompt_is_given_files_tools_and_the_memory_of_its_project(
     opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
-    plan = opencode_plan("a", {**opencode_options, **GIVEN, "mode": "run"})
+    folder = await repository(opencode_home, "AGENTS.md")
+    plan = opencode_plan("a", {**opencode_options, **GIVEN, "cwd": folder, "mode": "run"})
     completions_api.play(Tool("bash", {"command": "touch made.txt", "description": "x"}))
     completions_api.play(Tool("host_add", {"a": 2, "b": 3}), Tool("tiny_look", {}), Text("done"))
     done = await worked(plan, "-x $HOME `id`", payloads=(NOTE, PICTURE))
@@ -109,5 +113,6 @@ async def test_a_process_for_each_prompt_is_given_files_and_tools(
     assert done.answer.usage.input_tokens == 400
     for part in ("-x $HOME `id`", ENCODED, SAID):
         assert part in completions_api.scripted[0].text
-    assert not (opencode_home.work / "made.txt").exists()  # nobody can be asked, so it is rejected
+    assert seen(completions_api.scripted[0].text) == {ROOT, HERE}
+    assert not (folder / "made.txt").exists()  # nobody can be asked, so it is rejected
     assert opencode_home.leftovers() == []

@@ -1,45 +1,24 @@
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-import trio
 
 from proctor.actors.plan.options import AgentMode, AgentOptions
-from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan
 from proctor.actors.runs import stream
 from proctor.protocols.vocabulary import Notice
 from tests.fakes.messages_api import MessagesApi
-from tests.fakes.model_api import CONTENT, ModelApi, open_model_api
+from tests.fakes.model_api import CONTENT, open_model_api
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text
 from tests.real import plays
 from tests.real.agents import gemini_home
 from tests.real.homes import ClaudeHome
+from tests.real.memory import HERE, PERSONAL, ROOT, repository, seen
 
 BOUND = 120.0
-ROOT, HERE, PERSONAL = "ROOT-MEMORY zebra", "FOLDER-MEMORY okapi", "PERSONAL-MEMORY lion"
-
-
-async def repository(home: ClaudeHome, name: str) -> Path:
-    """A git repository with memory at its root and in the folder `a/b`, and hooks in the project's settings."""
-    work = home.work
-    await trio.run_process(["git", "init", "-q", str(work)])
-    folder = work / "a" / "b"
-    folder.mkdir(parents=True)
-    (work / name).write_text(f"{ROOT}\n")
-    (folder / name).write_text(f"{HERE}\n")
-    for settings in (work / ".claude", folder / ".claude"):
-        settings.mkdir()
-        hook = {"type": "command", "command": f"touch {shlex.quote(str(work / 'hook-ran'))}"}
-        hooks = {point: [{"hooks": [hook]}] for point in ("SessionStart", "UserPromptSubmit", "Stop")}
-        (settings / "settings.json").write_text(json.dumps({"hooks": hooks}))
-    return folder
 
 
 async def notices_of(plan: Plan) -> dict[str, Notice]:
@@ -47,12 +26,6 @@ async def notices_of(plan: Plan) -> dict[str, Notice]:
         events = [event async for event in live]
     assert (live.answer.outcome, live.answer.text) == ("ok", "done")
     return {event.code: event for event in events if isinstance(event, Notice)}
-
-
-def seen(body: Any) -> set[str]:
-    """Which memories reached the model."""
-    text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
-    return {memory for memory in (ROOT, HERE, PERSONAL) if memory in text}
 
 
 @pytest.fixture
@@ -122,16 +95,6 @@ async def test_codex_reads_the_memory_of_its_project(
     notices = await notices_of(codex_plan("a", options))
     assert seen(responses_api.requests[0].body) == ({ROOT, HERE} if read else set())
     assert "option_ignored" not in notices
-
-
-@pytest.mark.parametrize("mode", ["session", "run"])
-async def test_opencode_reads_the_memory_of_its_project(
-    mode: AgentMode, opencode_options: AgentOptions, opencode_home: ClaudeHome, completions_api: ModelApi
-) -> None:
-    folder = await repository(opencode_home, "AGENTS.md")
-    completions_api.play(Text("done"))
-    await notices_of(opencode_plan("a", {**opencode_options, "cwd": folder, "mode": mode}))
-    assert seen(completions_api.scripted[0].text) == {ROOT, HERE}
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -10,7 +10,7 @@ import trio
 
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome
 
 MEGABYTE = 1_000_000
@@ -28,6 +28,7 @@ def resident(pid: int, field: str) -> int:
 
 
 @pytest.mark.covers("R053")
+@newest_claude
 async def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(
     claude_cli: Cli, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:

@@ -108,8 +108,9 @@ async def test_the_sweep_finds_what_is_left_when_guard_and_runtime_die_in_the_sa
         ]
         os.kill(int(guard), signal.SIGSTOP)  # it sees nothing of the other's death
         os.kill(victim.pid, signal.SIGKILL)
-        await victim.wait()
+        # at once: when its parent ends, the system lets a stopped process go on
         os.kill(int(guard), signal.SIGKILL)
+        await victim.wait()
         await dead([int(guard)])
         await some_marked(key)  # what no guard can do
         found = await swept(tmp_path / "hosts")
