@@ -56,7 +56,7 @@ from proctor.runtime.processes.spawning import (
     Ends,
     hear_guard,
     resident,
-    spawn,
+    spawn_in_turn,
 )
 from proctor.runtime.processes.stopping import DEFAULT_LADDER, Step, judge, run_ladder
 
@@ -408,8 +408,8 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Process:
-        await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope
-        self._process = process = Process(self._plan, *spawn(self._plan.command, guarded=self._plan.guarded))
+        spawned = await spawn_in_turn(self._plan.command, guarded=self._plan.guarded)
+        self._process = process = Process(self._plan, *spawned)
         self._plan.note_birth(process.pid)
         if self._plan.on_birth is not None:
             self._plan.on_birth(process)

@@ -4,7 +4,8 @@ Guarantees: either a `Child` with its pipes, which the taker owns, or a SpawnFai
 descriptor. The environment is the command's alone; of the runtime's descriptors it gets the pipes and nothing else.
 A dead child stays a zombie until `reap`, so that its number, and its group's, cannot be given to a stranger.
 
-It is done in the calling thread, by `subprocess` without `preexec_fn`, which is a vfork: about 1 ms. A worker thread
+It is done in the calling thread, by `subprocess` without `preexec_fn`, which is a vfork: about 1 ms, once in a pass of the
+event loop at most. A worker thread
 would have to be waited for when all are busy, and its end would count as the parent's death for the child. An
 executable on a file system that hangs stalls the caller.
 Elsewhere than on Linux there is no descriptor to watch a child by: a thread waits for it, and reaps it at its death.
@@ -166,6 +167,22 @@ class Child:
             if self._leading:
                 trio.lowlevel.notify_closing(self._pidfd)
             os.close(self._pidfd)
+
+
+_TURN: trio.lowlevel.RunVar[trio.Lock | None] = trio.lowlevel.RunVar("proctor.spawn", None)
+
+
+async def spawn_in_turn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
+    """`spawn`, once in a pass of the event loop at most; callers have their turns in the order in which they came.
+
+    A start holds the loop, so many that are due together would hold it for their sum: here others run in between.
+    """
+    turn = _TURN.get()
+    if turn is None:
+        _TURN.set(turn := trio.Lock())
+    async with turn:
+        await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope
+        return spawn(command, guarded=guarded)
 
 
 def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:

@@ -28,7 +28,8 @@ class AnySupervisor:
     The handle on a nested supervisor follows its restarts, and those of the supervisors above it, as a name does. Between
     two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
 
-    Its async methods are requests, done one at a time in order, without a time-out of their own; each
+    Its async methods are requests, done one at a time in order, without a time-out of their own; a child with
+    `start_order="parallel"` starts beside those that follow. Each
     raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
     asked by a child that it is waiting for.
     """

@@ -32,6 +32,15 @@ from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python, sh
 
 
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the event loop."""
+
+    number = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.number += 1
+
+
 @pytest.mark.covers("R106", "R030")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize(
@@ -144,6 +153,43 @@ async def test_nothing_is_started_in_a_cancelled_scope(tmp_path: Path) -> None:
             raise AssertionError
     assert scope.cancelled_caught
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.covers("R048")
+async def test_many_starts_at_once_let_others_run_between_any_two_of_them() -> None:
+    passes = Passes()
+    starts: list[int] = []
+
+    async def start() -> None:
+        async with open_process(sh("true"), on_birth=lambda _: starts.append(passes.number)) as running:
+            await running.wait()
+
+    trio.lowlevel.add_instrument(passes)
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(start)
+    trio.lowlevel.remove_instrument(passes)
+    assert len(set(starts)) == len(starts) == 16
+
+
+async def test_starts_that_are_cancelled_while_another_has_its_turn_start_nothing() -> None:
+    starts: list[int] = []
+
+    async def start(scope: trio.CancelScope) -> None:
+        async with open_process(
+            sh("exec sleep 60"), ladder=AT_ONCE, on_birth=lambda one: begun(one.pid, scope)
+        ):
+            await trio.sleep_forever()
+
+    def begun(pid: int, scope: trio.CancelScope) -> None:
+        starts.append(pid)
+        scope.cancel()
+
+    for times in (1, 2):  # the turn is free again
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(start, nursery.cancel_scope)
+        assert len(starts) == times
 
 
 @pytest.mark.covers("R048")
