@@ -54,7 +54,7 @@ from proctor.runtime.processes.spawning import (
     Child,
     Command,
     Ends,
-    hear_guard,
+    wait_for_guard,
     resident,
     spawn_in_turn,
 )
@@ -286,7 +286,7 @@ class Process:
             self._nursery.start_soon(_shielded, self._watch)
         self._outputs.start(self._nursery)
         if self._ends.report is not None:
-            await self._hear_guard(self._ends.report)
+            await self._wait_for_guard(self._ends.report)
         return self
 
     async def __aexit__(
@@ -307,9 +307,9 @@ class Process:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._raise_lost()
 
-    async def _hear_guard(self, report: OutputPipe) -> None:
+    async def _wait_for_guard(self, report: OutputPipe) -> None:
         try:
-            self._group.leader_pid = await hear_guard(
+            self._group.leader_pid = await wait_for_guard(
                 report, self.command, self._context("guard"), lambda: process_state(self.pid) == "stopped"
             )
         except BaseException:

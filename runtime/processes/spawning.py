@@ -195,9 +195,9 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     stage: Stage = "pipes"
     born = False
     try:
-        given = _open(ends, command, guarded, theirs)
+        child_ends = _open(ends, command, guarded, theirs)
         stage = "spawn"
-        popen = _popen(command, given)
+        popen = _popen(command, child_ends)
         stage = "wait"
         child = _watched(popen)
         born = True
@@ -211,7 +211,7 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     return child, ends
 
 
-async def hear_guard(
+async def wait_for_guard(
     report: OutputPipe, command: Command, context: Context, is_stopped: Callable[[], bool]
 ) -> int:
     """Wait until the guard has started the program and return the program's pid. `is_stopped`: whether the guard is now.
@@ -227,8 +227,8 @@ async def hear_guard(
         raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
     if line.startswith(b"!"):
         number = int(line[1:])
-        said_no = OSError(number, os.strerror(number))
-        raise _refused(said_no, command, "guard", context["pid"], context["elapsed"]) from said_no
+        refusal = OSError(number, os.strerror(number))
+        raise _refused(refusal, command, "guard", context["pid"], context["elapsed"]) from refusal
     if not line.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
     return int(line)
@@ -260,26 +260,26 @@ def resident(pid: int) -> int | None:
 
 
 def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:
-    given: dict[str, int] = {}
+    child_ends: dict[str, int] = {}
     if command.stdin == "pipe":
-        ends.stdin, given["stdin"] = stdin_pipe()
-        theirs.append(given["stdin"])
+        ends.stdin, child_ends["stdin"] = stdin_pipe()
+        theirs.append(child_ends["stdin"])
     if command.stdout == "pipe":
-        ends.stdout, given["stdout"] = output_pipe(
+        ends.stdout, child_ends["stdout"] = output_pipe(
             wide=True
         )  # this one alone: a user's pipe memory is rationed
-        theirs.append(given["stdout"])
+        theirs.append(child_ends["stdout"])
     if command.stderr == "pipe":
-        ends.stderr, given["stderr"] = output_pipe()
-        theirs.append(given["stderr"])
+        ends.stderr, child_ends["stderr"] = output_pipe()
+        theirs.append(child_ends["stderr"])
     for name, stream in (("stdout", command.stdout), ("stderr", command.stderr)):
         if isinstance(stream, Path):
-            given[name] = _append_to(stream, command)
-            theirs.append(given[name])
+            child_ends[name] = _append_to(stream, command)
+            theirs.append(child_ends[name])
     if guarded:
-        ends.report, given["report"] = output_pipe()
-        theirs.append(given["report"])
-    return given
+        ends.report, child_ends["report"] = output_pipe()
+        theirs.append(child_ends["report"])
+    return child_ends
 
 
 def _append_to(path: Path, command: Command) -> int:
@@ -297,18 +297,18 @@ def _append_to(path: Path, command: Command) -> int:
     return fd
 
 
-def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes]:
+def _popen(command: Command, child_ends: Mapping[str, int]) -> subprocess.Popen[bytes]:
     argv = command.argv
-    report = given.get("report")
+    report = child_ends.get("report")
     if report is not None:
         argv = (sys.executable, "-I", "-S", "-c", LAUNCH, f"{os.getpid()}:{report}", *argv)
     return subprocess.Popen(
         argv,
         env=command.env,
         cwd=command.cwd,
-        stdin=given.get("stdin", subprocess.DEVNULL),
-        stdout=given.get("stdout", _ELSEWHERE.get(command.stdout)),
-        stderr=given.get("stderr", _ELSEWHERE.get(command.stderr)),
+        stdin=child_ends.get("stdin", subprocess.DEVNULL),
+        stdout=child_ends.get("stdout", _ELSEWHERE.get(command.stdout)),
+        stderr=child_ends.get("stderr", _ELSEWHERE.get(command.stderr)),
         pass_fds=() if report is None else (report,),
         start_new_session=True,
     )

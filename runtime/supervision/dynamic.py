@@ -77,10 +77,10 @@ class DynamicLoop(SupervisorLoop):
             return spec
         return attrs.evolve(spec, id=id, args=(*self._extra, *spec.args))
 
-    async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
+    async def change(self, specs: Sequence[ChildSpec], changes: Mapping[str, Any]) -> None:
         """Go on with other flags."""
-        await super().change(specs, given)
-        self._limit = given.get("max_children", self._limit)
+        await super().change(specs, changes)
+        self._limit = changes.get("max_children", self._limit)
 
     async def terminate(self, ref: AnyRef) -> tuple[LateStop, ...]:
         """Stop a child and forget it."""
@@ -132,16 +132,16 @@ class DynamicSupervisor(AnySupervisor):
         intensity: int | None = None,
         period: float | None = None,
     ) -> None:
-        """Go on with other flags, those given; `max_children=None` sets no limit any more.
+        """Go on with other values of the flags that are passed; `max_children=None` sets no limit any more.
 
         Nothing is started or stopped: children above a lower limit stay, and no more are started until there is room.
         Raises `InvalidSpec`, and then nothing has changed. Of a nested supervisor this holds until it is restarted.
         """
         flags = {"intensity": intensity, "period": period}
-        given: dict[str, object] = {name: value for name, value in flags.items() if value is not None}
+        changes: dict[str, object] = {name: value for name, value in flags.items() if value is not None}
         if max_children != "as it is":
-            given["max_children"] = max_children
-        await self._loop.ask(partial(self._loop.change, (), given))
+            changes["max_children"] = max_children
+        await self._loop.ask(partial(self._loop.change, (), changes))
 
 
 @attrs.frozen

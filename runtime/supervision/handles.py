@@ -29,8 +29,7 @@ class AnySupervisor:
     two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
 
     Its async methods are requests, done one at a time in order, without a time-out of their own; a child with
-    `start_order="parallel"` starts beside those that follow. Each
-    raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
+    `start_order="parallel"` starts beside those that follow. Each raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
     asked by a child that it is waiting for.
     """
 
@@ -74,11 +73,11 @@ class AnySupervisor:
         return await self._loop.ask(partial(_later, lambda: counts(list(self._loop.slots.values()))))
 
     def name(self, name: str) -> Name:
-        """Whoever holds `name` in this tree, looked up at each use."""
+        """The holder of `name` in this tree, looked up at each use."""
         return Name(name, self._loop.system)
 
     def child(self, path: str) -> Name:
-        """Whoever stands at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
+        """The child at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
         return Name(f"/{self.path}/{path}", self._loop.system)
 
     @overload
@@ -94,7 +93,7 @@ class AnySupervisor:
         """
         loop = self._loop
         for id in path.split("/"):
-            loop = _nested(loop.slots.get(id)) or _nobody(f"{self.path}/{path}")
+            loop = _nested(loop.slots.get(id)) or _raise_no_proc(f"{self.path}/{path}")
         if not isinstance(loop.handle, kind or Supervisor):
             raise TypeError(f"supervisor {loop.path!r} is a {type(loop.handle).__name__}")
         return loop.handle
@@ -222,7 +221,7 @@ class Supervisor(AnySupervisor):
         stop_order: StopOrder | None = None,
         give_up: GiveUp | None = None,
     ) -> None:
-        """Go on with other flags, those given, and other specs of `children`, known by their ids.
+        """Go on with other values of the flags that are passed, and other specs of `children`, known by their ids.
 
         Nothing is started or stopped. A held child gets its new spec for its next start; what the supervisor does
         about it (`restart`, `shutdown`, `significant`) holds at once. New children are added down, in their place of
@@ -237,8 +236,8 @@ class Supervisor(AnySupervisor):
             "stop_order": stop_order,
             "give_up": give_up,
         }
-        given = {name: value for name, value in flags.items() if value is not None}
-        await self._loop.ask(partial(self._loop.change, as_children(children or ()), given))
+        changes = {name: value for name, value in flags.items() if value is not None}
+        await self._loop.ask(partial(self._loop.change, as_children(children or ()), changes))
 
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in. Raises `NotFound`."""
@@ -260,7 +259,7 @@ def _nested(slot: Slot | None) -> SupervisorLoop | None:
     return delegate if isinstance(delegate, SupervisorLoop) and delegate.endpoint.exit is None else None
 
 
-def _nobody(path: str) -> SupervisorLoop:
+def _raise_no_proc(path: str) -> SupervisorLoop:
     raise NoProc(path)
 
 

@@ -9,8 +9,8 @@ An exit counts only for the incarnation that its slot holds, so what died during
 A start beside the loop (`decide.starts_beside`) begins in its turn, in the loop; its outcome is waited for by a task of the
 children's nursery, while the loop goes on. That task changes nothing but the slot of its child, in one step and without
 a wait: the child is ready; or its restart is due again, which the loop does in its turn; or it stays down, which may end
-the supervisor. Whoever is to stop the child meanwhile aborts the start, and then says what becomes of it; a
-supervisor that ends aborts all of them together before it stops the first child.
+the supervisor. A stop of the child meanwhile aborts the start, and decides what becomes of the child; a supervisor that
+ends aborts all starts together before it stops the first child.
 
 `run` must not be cancelled: its owner turns a cancellation into `stop`.
 
@@ -526,9 +526,9 @@ class SupervisorLoop:
             raise AlreadyStarted(id, slot.incarnation.ref)
         raise AlreadyPresent(id)
 
-    async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
+    async def change(self, specs: Sequence[ChildSpec], changes: Mapping[str, Any]) -> None:
         """Go on with other flags and specs."""
-        self.flags = flags = changed_flags(self.flags, given, specs, self.slots)
+        self.flags = flags = changed_flags(self.flags, changes, specs, self.slots)
         self._window.intensity, self._window.period = flags.intensity, flags.period
         slots = changed_slots(self.slots, specs)
         self.slots.clear()

@@ -19,10 +19,10 @@ from proctor.runtime.supervision.child_table import Slot
 
 
 def changed_flags(
-    flags: Flags, given: Mapping[str, Any], specs: Sequence[ChildSpec], held: Mapping[str, Slot]
+    flags: Flags, changes: Mapping[str, Any], specs: Sequence[ChildSpec], held: Mapping[str, Slot]
 ) -> Flags:
-    """`flags` with those that are `given`, checked with all specs that will be held. Raises `InvalidSpec`."""
-    changed = attrs.evolve(flags, **given)
+    """`flags` with `changes`, checked with all specs that will be held. Raises `InvalidSpec`."""
+    changed = attrs.evolve(flags, **changes)
     check_childspecs(specs, changed.auto_shutdown)
     named = {spec.id for spec in specs}
     check_childspecs([slot.spec for id, slot in held.items() if id not in named], changed.auto_shutdown)
