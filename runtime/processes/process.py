@@ -54,9 +54,9 @@ from proctor.runtime.processes.spawning import (
     Child,
     Command,
     Ends,
-    wait_for_guard,
     resident,
     spawn_in_turn,
+    wait_for_guard,
 )
 from proctor.runtime.processes.stopping import DEFAULT_LADDER, Step, judge, run_ladder
 
