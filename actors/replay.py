@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -25,7 +24,7 @@ from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.permissions import Verdict
 from proctor.actors.plan.plan import Plan, scripted_plan
 from proctor.actors.scripted import ScriptError
-from proctor.actors.scripted.launch import REPLAY_PROGRAM
+from proctor.actors.scripted.launch import program_command
 from proctor.actors.scripted.script import read_stream
 from proctor.protocols.acp import PROFILES, acp_dialect
 from proctor.protocols.codex import CODEX
@@ -132,8 +131,7 @@ def replayed_by(
 ) -> Plan:
     """The plan of a recording of JSON-RPC, with `dialect` at our end of it. Raises `BadOption` and `ScriptError`."""
     base = scripted_plan("replay", recorded.prefix.rstrip("/."), options, faults=faults, speed=speed)
-    words = [sys.executable, "-I", "-S", str(REPLAY_PROGRAM), f"--script={recorded.prefix}"]
-    argv = (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
+    argv = program_command(recorded.prefix, "jsonrpc", faults, speed)
     played = attrs.evolve(dialect, launch=functools.partial(_launch, dialect, argv))
     return attrs.evolve(base, dialect=played)
 

@@ -14,22 +14,19 @@ import os
 import signal
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
+from types import FrameType
 
-from proctor.actors.scripted.interfaces import SessionTaken, TurnCut
+from proctor.actors.scripted.flags import Flags
+from proctor.actors.scripted.frames import Frame
+from proctor.actors.scripted.interfaces import Prompt, RunningTurn, SessionTaken, TurnCut, Wire
 from proctor.actors.scripted.pipes import Pipes, Store, start_group, stop_group
 from proctor.actors.scripted.script import Fault, Script, Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from subprocess import Popen
-    from types import FrameType
-    from typing import Any, NoReturn, TypeAlias
-
-    from proctor.actors.scripted.flags import Flags
-    from proctor.actors.scripted.interfaces import Prompt, RunningTurn, Wire
-
-    Frame: TypeAlias = dict[str, Any]
+    from typing import Any, NoReturn
 
 FRESH: Mapping[str, Any] = {
     "incarnations": 0,
@@ -198,7 +195,7 @@ class Agent:
         for line in filter(None, map(bytes.strip, lines)):
             self.wire.receive(line)
         self.receiving = False
-        if self.pipes.eof and self.running is not None and self.wire.eof_cuts and not self.stays:
+        if self.pipes.eof and self.running is not None and self.wire.eof_cuts() and not self.stays:
             self.leave_now(0)
         if self.sigint:
             self.sigint, self.leaving = False, True
@@ -344,7 +341,7 @@ class Agent:
         deed = self.wire.signals[number]
         if deed == "cut":
             self.sigint, self.code = True, 0
-        elif deed == "die":
+        elif isinstance(deed, str):
             self.kill_self(number)
         elif self.deferred is not None:
             self.deferred = deed + 1

@@ -6,17 +6,15 @@ import math
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
 
-from proctor.actors.scripted.interfaces import TurnDone
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.interfaces import RunningTurn, TurnDone
 from proctor.actors.scripted.script import Fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from typing import NoReturn
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import RunningTurn
 
 MEGABYTE = 1_000_000
 

@@ -1,17 +1,18 @@
-"""JSON values, ids, and the endings of a turn, which all wires share."""
+"""JSON values, ids, and the endings of a turn with their errors, which all wires share."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any, TypeAlias, cast
 
     Frame: TypeAlias = dict[str, Any]
 else:
+    Frame = dict
 
     def cast(_kind: object, value: object) -> object:
         """`typing.cast` without the price of importing typing."""
@@ -56,15 +57,36 @@ def new_id(prefix: str) -> str:
 
 def as_frame(value: object) -> Frame | None:
     """The value when it is an object of JSON."""
-    found: Frame | None = cast("Any", value) if isinstance(value, dict) else None
-    return found
+    return cast("Frame", value) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[Any]:
     """The value when it is an array of JSON, else an empty one."""
-    found: list[Any] = cast("Any", value) if isinstance(value, list) else []
-    return found
+    items: list[Any] = cast("Any", value) if isinstance(value, list) else []
+    return items
+
+
+def frames_in(value: object) -> list[Frame]:
+    """The objects in an array of JSON."""
+    return [frame for item in as_list(value) if (frame := as_frame(item)) is not None]
 
 
 def tokens(text: str) -> int:
     return len(text) // 4 + 1
+
+
+API_MESSAGES: Mapping[str, str] = {
+    "authentication": "Incorrect API key provided: sk-fake.",
+    "limit": "You exceeded your current quota.",
+    "overloaded": "The server is overloaded.",
+    "invalid_request": "Bad request from the fake.",
+    "prompt_too_long": "prompt is too long: over the maximum context length",
+    "model_not_found": "model not found",
+}
+"""Ending → message of the model's API, as agents other than Claude Code report it."""
+
+
+def api_error(ending: str, text: str, step: Frame) -> tuple[str, int | None]:
+    """The message and the HTTP status; a text or a status of the script goes first."""
+    own = ENDINGS[ending]
+    return API_MESSAGES.get(ending, text) if text == own[-1] else text, step.get("status", own[2])

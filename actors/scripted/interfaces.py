@@ -6,16 +6,15 @@ The engine (`agent`) reads and writes, and knows neither how a turn is played no
 
 from __future__ import annotations
 
-from proctor.actors.scripted.frames import new_id
+import time
+from collections.abc import Mapping
+
+from proctor.actors.scripted.frames import Frame, encode, new_id
+from proctor.actors.scripted.script import Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Protocol, TypeAlias
-
-    from proctor.actors.scripted.script import Turn
-
-    Frame: TypeAlias = dict[str, Any]
+    from typing import Any
 
 
 class SessionTaken(Exception):
@@ -60,77 +59,141 @@ class Call:
         self.asked = bool(step.get("ask"))
 
 
-if TYPE_CHECKING:
+class RunningTurn:
+    """A turn that is being played: the prompts it answers, and the counts of what it has used so far."""
 
-    class RunningTurn(Protocol):
-        """A turn that is being played."""
+    def __init__(self, turn: Turn, prompts: list[Prompt]) -> None:
+        self.turn = turn
+        self.prompts = prompts
+        self.begun = time.monotonic()
+        self.partial = ""
+        self.steered = ""
+        self.taken = self.given = self.calls = 0
+        self.cost = 0.0
+        self.call: Call | None = None
+        self.denials: list[Call] = []
+        self.exit_with: int | None = None
+        self.settled = False
 
-        turn: Turn
-        prompts: list[Prompt]
-        steered: str
-        partial: str
-        taken: int
-        given: int
-        calls: int
-        cost: float
-        call: Call | None
-        denials: list[Call]
-        exit_with: int | None
-        settled: bool
+    @property
+    def uuids(self) -> list[str]:
+        """The host's names of the prompts that this turn answers."""
+        return [prompt.uuid for prompt in self.prompts if prompt.uuid is not None]
 
-        @property
-        def uuids(self) -> list[str]: ...
-        @property
-        def milliseconds(self) -> int: ...
-        def play(self) -> None: ...
-        def end(self, ending: str, step: Frame | None = None) -> None: ...
-        def retrying(self, attempt: int, most: int, status: int, error: str, delay: float = 0.01) -> None: ...
-        def refuse_until_reset(self) -> None: ...
-        def ask_unanswered(self) -> None: ...
+    @property
+    def milliseconds(self) -> int:
+        """The time since the turn began."""
+        return int((time.monotonic() - self.begun) * 1000)
 
-    class Wire(Protocol):
-        """The wire of one CLI: frames for what happens in a turn, and prompts, answers and cuts from the host's frames.
+    def play(self) -> None:
+        raise NotImplementedError
 
-        It decides nothing that a script decides. What it holds is what its wire counts: ids, open requests, the items
-        of a turn. `signals`: for each signal an exit status (the tool is killed first), `die`, or `cut`.
-        """
+    def end(self, ending: str, step: Frame | None = None) -> None:
+        raise NotImplementedError
 
-        name: str
-        version_line: str
-        bare: frozenset[str]
-        signals: Mapping[int, Any]
-        call_prefix: str
-        structured: bool
-        kills_tools: bool
-        replays: bool
+    def retrying(self, attempt: int, most: int, status: int, error: str, delay: float = 0.01) -> None:
+        raise NotImplementedError
 
-        def __init__(self, agent: Any) -> None: ...
-        @property
-        def eof_cuts(self) -> bool: ...
-        def run(self) -> int: ...
-        def receive(self, line: bytes) -> None: ...
-        def write_frame(self, frame: Frame) -> None: ...
-        def begin(self, turn: RunningTurn) -> None: ...
-        def open_block(self, kind: str, parent: str | None) -> None: ...
-        def piece(self, kind: str, text: str, parent: str | None) -> None: ...
-        def close_block(self, kind: str, text: str, parent: str | None) -> None: ...
-        def call_tool(self, call: Call) -> None: ...
-        def tool_result(self, call: Call, text: str, failed: bool) -> None: ...
-        def asks(self, call: Call) -> bool: ...
-        def ask(self, call: Call) -> str: ...
-        def judge(self, call: Call, answer: Frame | None) -> Frame: ...
-        def deny(self, call: Call, denied: Denied) -> None: ...
-        def host_tool(self, name: str) -> str: ...
-        def offers(self, name: str) -> bool: ...
-        def call_host(self, call: Call, name: str) -> str: ...
-        def returned(self, answer: Frame | None) -> tuple[str, bool]: ...
-        def take_in(self, turn: RunningTurn) -> None: ...
-        def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None: ...
-        def notice(self, text: str, tag: str) -> None: ...
-        def complain(self, text: str, status: int) -> None: ...
-        def limit(self, resets_at: int) -> None: ...
-        def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None: ...
-        def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None: ...
-        def over(self, turn: RunningTurn) -> None: ...
-        def delta_line(self, text: str) -> bytes: ...
-        def whole_text(self, text: str) -> None: ...
+    def refuse_until_reset(self) -> None:
+        raise NotImplementedError
+
+    def ask_unanswered(self) -> None:
+        raise NotImplementedError
+
+
+class Wire:
+    """The wire of one CLI: frames for what happens in a turn, and prompts, answers and cuts from the host's frames.
+
+    It decides nothing that a script decides. What it holds is what its wire counts: ids, open requests, the items
+    of a turn. `signals`: for each signal an exit status (the tool is killed first), `die`, or `cut`. What is here is
+    the wire of a CLI that has no frame for it.
+    """
+
+    name = ""
+    version_line = ""
+    bare: frozenset[str] = frozenset()
+    signals: Mapping[int, int | str] = {}
+    call_prefix = "call"
+    structured = False
+    kills_tools = True
+    replays = False
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+
+    def eof_cuts(self) -> bool:
+        """Whether the end of stdin ends a running turn, and the process."""
+        return False
+
+    def run(self) -> int:
+        self.agent.handle_signals()
+        status: int = self.agent.serve()
+        return status
+
+    def receive(self, line: bytes) -> None: ...
+
+    def write_frame(self, frame: Frame) -> None:
+        self.agent.write(encode(frame).encode("utf-8", "replace"))
+
+    def begin(self, turn: RunningTurn) -> None: ...
+
+    def take_in(self, turn: RunningTurn) -> None: ...
+
+    def open_block(self, kind: str, parent: str | None) -> None: ...
+
+    def piece(self, kind: str, text: str, parent: str | None) -> None: ...
+
+    def close_block(self, kind: str, text: str, parent: str | None) -> None: ...
+
+    def call_tool(self, call: Call) -> None: ...
+
+    def tool_result(self, call: Call, text: str, failed: bool) -> None:
+        raise NotImplementedError
+
+    def asks(self, call: Call) -> bool:
+        raise NotImplementedError
+
+    def ask(self, call: Call) -> str:
+        return ""
+
+    def judge(self, call: Call, answer: Frame | None) -> Frame:
+        raise Denied("there is no host to ask")
+
+    def deny(self, call: Call, denied: Denied) -> None:
+        self.tool_result(call, str(denied), True)
+
+    def host_tool(self, name: str) -> str:
+        return name
+
+    def offers(self, name: str) -> bool:
+        return False
+
+    def call_host(self, call: Call, name: str) -> str:
+        return ""
+
+    def returned(self, answer: Frame | None) -> tuple[str, bool]:
+        return "", True
+
+    def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None: ...
+
+    def notice(self, text: str, tag: str) -> None:
+        raise NotImplementedError
+
+    def complain(self, text: str, status: int) -> None:
+        raise NotImplementedError
+
+    def limit(self, resets_at: int) -> None: ...
+
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
+        raise NotImplementedError
+
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+        raise NotImplementedError
+
+    def over(self, turn: RunningTurn) -> None: ...
+
+    def delta_line(self, text: str) -> bytes:
+        raise NotImplementedError
+
+    def whole_text(self, text: str) -> None:
+        self.close_block("text", text, None)

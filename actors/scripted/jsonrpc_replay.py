@@ -1,10 +1,10 @@
-"""Plays a recording of a command line that speaks JSON-RPC: a program, as the scripted agent is for Claude's wire.
+"""Plays a recording of a command line that speaks JSON-RPC, whatever its name.
 
-    python -I -S jsonrpc_replay.py --script PREFIX [--fault SPEC]... [--speed N]
+    python -I -S cli.py --dialect=jsonrpc --script PREFIX [--fault SPEC]... [--speed N]
 
-PREFIX names the four files of a recording. What the recorded CLI said is said again, byte for byte but for the ids of
-the host's requests, which are those that this host has given; the n-th request of a method stands for the n-th of the
-recording. What must come before what follows from the frames alone, so that a host with other timing is served too:
+PREFIX names the four files of a recording. The lines of the recorded CLI are written again, byte for byte but for the ids of
+the host's requests, which are those of this host; the n-th request of a method stands for the n-th of the recording. The order
+follows from the frames alone, so that a host with other timing is served too:
 
 - a line waits for the request that began what it belongs to, and for the answers to the CLI's own questions before it;
 - a reply to a request that begins nothing (an interrupt, a change of model) is given when it is asked for;
@@ -21,18 +21,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import signal
-import sys
 import time
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.script import Fault
-
-    Frame: TypeAlias = dict[str, Any]
+from proctor.actors.scripted.flags import Flags
+from proctor.actors.scripted.frames import Frame
+from proctor.actors.scripted.pipes import Pipes
+from proctor.actors.scripted.script import Fault, Recording, ScriptError, parse
 
 BEGINNING = frozenset(
     """
@@ -40,7 +35,7 @@ BEGINNING = frozenset(
     thread/fork turn/start turn/steer newConversation sendUserMessage sendUserTurn
     """.split()  # noqa: SIM905
 )
-"""Requests that what the CLI says next belongs to: nothing of it is said before they have come."""
+"""Requests to which the next lines of the CLI belong: none of those is written before they have come."""
 
 ENDING = frozenset(("session/prompt",))
 """Those of them whose reply ends what they began: what stands before the reply belongs to them."""
@@ -62,31 +57,22 @@ class Line:
         return "id" in self.frame and "method" not in self.frame
 
 
-class Recording:
-    """What was said. `asked` are the host's requests in order; `aside` their replies that wait to be asked for."""
+class Dialogue:
+    """A recorded dialogue. `asked` are the host's requests in order; `aside` their replies that wait to be asked for."""
 
-    def __init__(self, prefix: str) -> None:
-        from proctor.actors.scripted.script import ScriptError, parse, read_bytes, read_stream
-
-        if not os.path.isfile(prefix + "stdout.ndjson"):
-            raise ScriptError(prefix + "stdout.ndjson", 0, "no such recording")
-        host = [parse(line) for line in read_stream(prefix, "stdin.ndjson").split(b"\n") if line.strip()]
-        raws = [line for line in read_stream(prefix, "stdout.ndjson").split(b"\n") if line.strip()]
-        self.meta = parse(read_bytes(prefix + "meta.json"))
-        times: list[float | None] = self.meta.get("line_times_s") or self.meta.get("timing_s") or []
-        if len(times) != len(raws):
-            times = [None] * len(raws)
-        self.stderr = read_bytes(prefix + "stderr.txt")
-        self.asked = [frame for frame in host if "method" in frame and "id" in frame]
-        self.answered = [frame["id"] for frame in host if "method" not in frame and "id" in frame]
-        self.lines = [Line(at, raw, parse(raw)) for at, raw in zip(times, raws, strict=True)]
+    def __init__(self, recording: Recording) -> None:
+        self.meta, self.stderr = recording.meta, recording.stderr
+        with_id = [frame for frame in recording.host if "id" in frame]
+        self.asked = [frame for frame in with_id if "method" in frame]
+        self.answered = [frame["id"] for frame in with_id if "method" not in frame]
+        self.lines = [Line(at, raw, parse(raw)) for at, raw in recording.timed]
         self.aside: dict[int, Line] = {}
         self._order()
 
     def _order(self) -> None:
         places = {json.dumps(frame["id"]): place for place, frame in enumerate(self.asked)}
         owner = self._method_of(places)
-        answered, least, told = list(self.answered), 0, list[Line]()
+        answered, least, ordered = list(self.answered), 0, list[Line]()
         for number, line in enumerate(self.lines):
             place, method = owner[number]
             if line.is_reply and place is not None and method not in BEGINNING:
@@ -98,8 +84,8 @@ class Recording:
             if "method" in line.frame and line.frame.get("id") in answered and "id" in line.frame:
                 answered.remove(line.frame["id"])
                 line.question = True
-            told.append(line)
-        self.lines = told
+            ordered.append(line)
+        self.lines = ordered
 
     def _method_of(self, places: dict[str, int]) -> list[tuple[int | None, str]]:
         """Of each line the request that it answers, or that the next reply which ends something answers."""
@@ -121,8 +107,7 @@ class Recording:
         """The exit status of a CLI that nobody stopped, negative for a signal; None when its host let it go."""
         if self.meta.get("stopper") != "nobody":
             return None
-        said = str(self.meta.get("exit", ""))
-        match = re.match(r"(exit status|killed by signal|killed by) (\w+)", said)
+        match = re.match(r"(exit status|killed by signal|killed by) (\w+)", str(self.meta.get("exit", "")))
         if match is None:
             return 0
         if match[1] == "exit status":
@@ -133,16 +118,15 @@ class Recording:
 class Player:
     """One process that plays one recording."""
 
-    def __init__(self, recording: Recording, faults: list[Fault], speed: float) -> None:
+    def __init__(self, recording: Dialogue, faults: list[Fault], speed: float) -> None:
         self.recording, self.faults, self.speed = recording, faults, speed
-        self.rest = b""
-        self.eof = False
+        self.pipes = Pipes()
         self.ids: dict[str, object] = {}
         self.came: set[int] = set()
         self.answers: list[object] = []
 
     def play(self) -> int:
-        os.write(2, self.recording.stderr)
+        self.pipes.write(self.recording.stderr, 2)
         last: float | None = None
         for number, line in enumerate(self.recording.lines, 1):
             if not self.await_host(line.waits):
@@ -151,39 +135,35 @@ class Player:
                 time.sleep(max(0.0, line.at - last) / self.speed)
             last = line.at
             self.act(number, line)
-            self.say(line, self.own_id(line))
+            self.repeat(line, self.own_id(line))
             if line.question and not self.await_answer(line.frame["id"]):
                 return 0
         if (code := self.recording.leaves) is not None:
             self.leave(code)
-        while not self.eof:
-            self.hear()
+        while not self.pipes.eof:
+            self.read_host()
         return 0
 
     def await_host(self, waits: int) -> bool:
-        """Hear the host until as much as the line waits for has come; False when it is gone before."""
+        """Read until as much of the host has come as the line waits for; False when stdin ends before."""
         asked = self.recording.asked
         while any(n not in self.came and asked[n]["method"] in BEGINNING for n in range(waits)):
-            if self.eof:
+            if self.pipes.eof:
                 return False
-            self.hear()
+            self.read_host()
         return True
 
     def await_answer(self, question: object) -> bool:
         while question not in self.answers:
-            if self.eof:
+            if self.pipes.eof:
                 return False
-            self.hear()
+            self.read_host()
         self.answers.remove(question)
         return True
 
-    def hear(self) -> None:
-        data = os.read(0, 1 << 18)
-        self.eof = not data
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        for text in lines:
-            if text.strip():
-                self.receive(text)
+    def read_host(self) -> None:
+        for text in filter(None, map(bytes.strip, self.pipes.read(None))):
+            self.receive(text)
 
     def receive(self, text: bytes) -> None:
         try:
@@ -202,7 +182,7 @@ class Player:
         self.came.add(place)
         self.ids[json.dumps(self.recording.asked[place]["id"])] = frame["id"]
         if place in self.recording.aside:
-            self.say(self.recording.aside[place], frame["id"])
+            self.repeat(self.recording.aside[place], frame["id"])
 
     def stands_for(self, place: int, recorded: Frame, frame: Frame) -> bool:
         return place not in self.came and recorded["method"] == frame["method"]
@@ -214,16 +194,14 @@ class Player:
     def own_id(self, line: Line) -> object:
         return self.ids.get(json.dumps(line.frame["id"])) if line.is_reply else None
 
-    def say(self, line: Line, own: object) -> None:
+    def repeat(self, line: Line, own: object) -> None:
         if own is None or own == line.frame["id"]:
             self.write(line.raw)
         else:
             self.write(json.dumps({**line.frame, "id": own}, ensure_ascii=False).encode())
 
     def write(self, data: bytes) -> None:
-        rest = memoryview(data + b"\n")
-        while rest:
-            rest = rest[os.write(1, rest) :]
+        self.pipes.write(data + b"\n")
 
     def act(self, number: int, line: Line) -> None:
         for fault in self.faults:
@@ -245,9 +223,9 @@ class Player:
                 for _ in range(int(fault.number)):
                     self.write(b"{ this is not JSON")
             case "stderr":
-                os.write(2, b"x" * int(fault.number))
+                self.pipes.write(b"x" * int(fault.number), 2)
             case _:  # cut
-                os.write(1, line.raw[: len(line.raw) // 2])
+                self.pipes.write(line.raw[: len(line.raw) // 2])
                 self.leave(1)
 
     def leave(self, code: int) -> None:
@@ -258,24 +236,10 @@ class Player:
         os._exit(code)
 
 
-def main() -> int:
-    """Play what the arguments name. The exit status; 2 for a recording or a fault that cannot be played."""
-    runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cli.py"))["name_folders"]()
-    from proctor.actors.scripted.flags import Flags
-    from proctor.actors.scripted.script import ScriptError
-
-    try:
-        flags = Flags(sys.argv[1:], frozenset())
-        unable = [fault.spec for fault in flags.faults if fault.name not in ABLE]
-        if unable:
-            raise ScriptError(
-                "--fault", 0, f"{unable[0]!r} cannot act on this wire; there are {', '.join(ABLE)}"
-            )
-        return Player(Recording(flags.script), flags.faults, flags.speed).play()
-    except ScriptError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(argv: list[str]) -> int:
+    """Play what the arguments name. The exit status; ScriptError for a recording or a fault that cannot be played."""
+    flags = Flags(argv, frozenset())
+    unable = [fault.spec for fault in flags.faults if fault.name not in ABLE]
+    if unable:
+        raise ScriptError("--fault", 0, f"{unable[0]!r} cannot act on this wire; there are {', '.join(ABLE)}")
+    return Player(Dialogue(Recording(flags.script)), flags.faults, flags.speed).play()

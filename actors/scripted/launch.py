@@ -26,9 +26,6 @@ from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
-REPLAY_PROGRAM = PROGRAM.with_name("jsonrpc_replay.py")
-"""The program that plays recordings of JSON-RPC, to be run as `python -I -S REPLAY_PROGRAM --script PREFIX`."""
-
 UNSUPPORTED = ("host_hooks",)
 """What no script can say."""
 
@@ -84,8 +81,12 @@ def scripted_executable(
         raise ScriptError("speed", 0, f"a speed is 0 or more, got {speed!r}")
     for fault in faults:
         read_fault(fault)
-    words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]
-    wire = scripted_wire(dialect).wire
+    return program_command(str(script.absolute()), scripted_wire(dialect).wire, faults, speed)
+
+
+def program_command(script: str, wire: str, faults: tuple[str, ...], speed: float) -> tuple[str, ...]:
+    """The words that start the program with arguments that were checked; `wire` is its `--dialect`."""
+    words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script}"]
     words += [f"--dialect={wire}"] if wire != "claude" else []
     return (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
 
@@ -106,10 +107,10 @@ def scripted_dialect(
     return attrs.evolve(real, name="scripted", launch=how, capabilities=can, relayed=frozenset())
 
 
-def launch(real: Dialect, executable: tuple[str, ...], wanted: Launch) -> Command:
+def launch(real: Dialect, executable: tuple[str, ...], options: Launch) -> Command:
     """The real dialect's own arguments behind another executable. Hooks of the host are never called, and no server of MCP
     is started: so tools of the host are only there where the wire itself has them."""
-    command = real.launch(attrs.evolve(wanted, executable=executable, host_hooks=()))
-    relayed = ("host_tools",) if wanted.mode in real.relayed else ()
-    unplayed = [field for field in (*UNSUPPORTED, *relayed, "mcp") if getattr(wanted, field)]
+    command = real.launch(attrs.evolve(options, executable=executable, host_hooks=()))
+    relayed = ("host_tools",) if options.mode in real.relayed else ()
+    unplayed = [field for field in (*UNSUPPORTED, *relayed, "mcp") if getattr(options, field)]
     return attrs.evolve(command, ignored=tuple(dict.fromkeys((*command.ignored, *unplayed))))

@@ -12,15 +12,12 @@ import select
 import signal
 import time
 
-from proctor.actors.scripted.frames import encode
+from proctor.actors.scripted.frames import Frame, encode
 from proctor.actors.scripted.script import parse, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from subprocess import Popen
-    from typing import Any, TypeAlias
-
-    Frame: TypeAlias = dict[str, Any]
 
 
 class Pipes:

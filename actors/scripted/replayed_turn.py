@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 
+from proctor.actors.scripted.frames import Frame
 from proctor.actors.scripted.interfaces import TurnDone
 from proctor.actors.scripted.script import parse
 from proctor.actors.scripted.turn import ScriptedTurn
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    Frame: TypeAlias = dict[str, Any]
 
 
 class ReplayedTurn(ScriptedTurn):

@@ -14,17 +14,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 
-from proctor.actors.scripted.frames import ENDINGS, as_frame
+from proctor.actors.scripted.frames import ENDINGS, Frame, as_frame
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    Frame: TypeAlias = dict[str, Any]
-    Kind: TypeAlias = type | tuple[type, ...]
-
+Kind = type | tuple[type, ...]
 NUMBER: tuple[type, ...] = (int, float)
 
 TEXT: Mapping[str, Kind] = {"deltas": int, "delay": NUMBER, "parent": str}
@@ -340,28 +334,35 @@ def parse(line: bytes) -> Frame:
         return {}
 
 
+class Recording:
+    """A run recorded as `PREFIXstdout.ndjson`, `stdin.ndjson`, `stderr.txt` and `meta.json`; only the first must be.
+
+    `host` are the frames of the host, `timed` the lines of the CLI with their times in seconds, None where not known.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        if not os.path.isfile(prefix + "stdout.ndjson"):
+            raise ScriptError(prefix + "stdout.ndjson", 0, "no such recording")
+        lines = [line for line in read_stream(prefix, "stdout.ndjson").split(b"\n") if line.strip()]
+        self.host = [parse(line) for line in read_stream(prefix, "stdin.ndjson").split(b"\n")]
+        self.meta = parse(read_bytes(prefix + "meta.json"))
+        self.stderr = read_bytes(prefix + "stderr.txt")
+        times: list[float | None] = self.meta.get("line_times_s") or self.meta.get("timing_s") or []
+        known = times if len(times) == len(lines) else [None] * len(lines)
+        self.timed = list(zip(known, lines, strict=True))
+
+
 def load_recording(prefix: str) -> Script:
-    """A run recorded as `PREFIXstdout.ndjson`, `stdin.ndjson`, `stderr.txt` and `meta.json`; only the first must be."""
-    if not os.path.isfile(prefix + "stdout.ndjson"):
-        raise ScriptError(prefix + "stdout.ndjson", 0, "no such recording")
-    script, script_in = Script(), [parse(line) for line in read_stream(prefix, "stdin.ndjson").split(b"\n")]
-    lines = [line for line in read_stream(prefix, "stdout.ndjson").split(b"\n") if line]
-    meta = parse(read_bytes(prefix + "meta.json"))
-    times: list[float | None] = meta.get("line_times_s") or []
-    if len(times) != len(lines):
-        times = [None] * len(lines)
+    """The turns of a recorded run of Claude Code. ScriptError when there is none."""
+    recording, script = Recording(prefix), Script()
     script.recorded = True
-    script.stderr = read_bytes(prefix + "stderr.txt")
-    script.exit_code = meta.get("exit_code")
-    asked = {
-        f["request_id"]: f["request"].get("subtype", "")
-        for f in script_in
-        if f.get("type") == "control_request"
-    }
-    script.answered = {
-        f["response"].get("request_id", "") for f in script_in if f.get("type") == "control_response"
-    }
-    split_recording(script, list(zip(times, lines, strict=True)), asked)
+    script.stderr = recording.stderr
+    script.exit_code = recording.meta.get("exit_code")
+    requests = [frame for frame in recording.host if frame.get("type") == "control_request"]
+    answers = [frame for frame in recording.host if frame.get("type") == "control_response"]
+    script.answered = {frame["response"].get("request_id", "") for frame in answers}
+    asked = {frame["request_id"]: frame["request"].get("subtype", "") for frame in requests}
+    split_recording(script, recording.timed, asked)
     return script
 
 

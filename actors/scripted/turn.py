@@ -8,43 +8,29 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 
-from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, tokens
-from proctor.actors.scripted.interfaces import Call, Denied, Prompt, TurnCut, TurnDone
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import ENDINGS, Frame, as_frame, as_list, encode, tokens
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, RunningTurn, TurnCut, TurnDone, Wire
 from proctor.actors.scripted.script import Fault, Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import Wire
-
-    Frame: TypeAlias = dict[str, Any]
+    from typing import Any
 
 INPUT_PRICE, OUTPUT_PRICE = 4e-6, 20e-6
 
 
-class ScriptedTurn:
+class ScriptedTurn(RunningTurn):
     """A turn of a script being played."""
 
     def __init__(self, agent: Agent, turn: Turn, prompts: list[Prompt]) -> None:
+        super().__init__(turn, prompts)
         self.agent = agent
         self.wire: Wire = agent.wire
-        self.turn = turn
-        self.prompts = prompts
         self.prompt = prompts[0].text if prompts else ""
-        self.begun = time.monotonic()
-        self.partial = ""
         self.spoken = ""
-        self.steered = ""
-        self.taken = self.given = self.calls = 0
-        self.cost = 0.0
-        self.call: Call | None = None
-        self.denials: list[Call] = []
-        self.exit_with: int | None = None
-        self.settled = False
 
     def play(self) -> None:
         """Play the turn to its end."""
@@ -255,16 +241,6 @@ class ScriptedTurn:
         if ending != "completed":
             self.exit_with = None
         self.agent.settle()
-
-    @property
-    def uuids(self) -> list[str]:
-        """The host's names of the prompts that this turn answers."""
-        return [prompt.uuid for prompt in self.prompts if prompt.uuid is not None]
-
-    @property
-    def milliseconds(self) -> int:
-        """How long the turn has taken so far."""
-        return int((time.monotonic() - self.begun) * 1000)
 
     def abort(self, reason: str) -> None:
         """End a turn that was cut: what was open is closed first."""

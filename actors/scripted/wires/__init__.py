@@ -1,1 +1,1 @@
-"""The wires that the scripted agent speaks, one module for each; `catalogue` knows their names."""
+"""The wires that the scripted agent speaks, one module for each; `program` knows their names."""

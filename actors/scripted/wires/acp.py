@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
 
-from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
-from proctor.actors.scripted.interfaces import Call, Denied, Prompt, SessionTaken
-from proctor.actors.scripted.wires.api_errors import api_error
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import Frame, api_error, as_frame, encode, frames_in, new_id, new_uuid
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, RunningTurn, SessionTaken, Wire
 from proctor.actors.scripted.wires.rpc import INTERNAL, INVALID_PARAMS, RpcConnection, RpcError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import RunningTurn
-
-    Frame: TypeAlias = dict[str, Any]
 
 CHUNK: Mapping[str, str] = {"text": "agent_message_chunk", "thinking": "agent_thought_chunk"}
 STOP: Mapping[str, str] = {
@@ -47,18 +40,15 @@ OPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 }
 
 
-class AcpWire:
+class AcpWire(Wire):
     """What every agent of the protocol does."""
 
     name = "acp"
     version_line = "scripted 1.0.0"
     agent_name = "scripted"
+    agent: Agent
     bare: frozenset[str] = frozenset("acp experimental-acp yolo debug pure print-logs version v".split())  # noqa: SIM905
-    signals: Mapping[int, Any] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: "die"}
-    call_prefix = "call"
-    structured = False
-    kills_tools = True
-    replays = False
+    signals: Mapping[int, int | str] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: "die"}
     sessions: Mapping[str, Frame] = {"close": {}, "fork": {}, "list": {}, "resume": {}}
     rejection_ends = False  # a rejected tool ends the turn, without a word
     shows_rejection = True
@@ -67,11 +57,11 @@ class AcpWire:
     second_cancels = False  # a second prompt in mid-turn cancels the first
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        super().__init__(agent)
         self.rpc = RpcConnection(agent, tag=True)
         self.message: str | None = None
         self.prompts: dict[int, object] = {}
-        self.methods: Mapping[str, Callable[[Any, Frame], None]] = {
+        self.methods: Mapping[str, Callable[[object, Frame], None]] = {
             "initialize": self.initialize,
             "authenticate": lambda number, _params: self.rpc.reply(number, {}),
             "session/new": self.new_session,
@@ -86,13 +76,8 @@ class AcpWire:
             "session/close": lambda number, _params: self.rpc.reply(number, {}),
         }
 
-    @property
     def eof_cuts(self) -> bool:
         return True
-
-    def run(self) -> int:
-        self.agent.handle_signals()
-        return self.agent.serve()
 
     # -- what the host says
 
@@ -173,17 +158,13 @@ class AcpWire:
             raise RpcError(
                 INVALID_PARAMS, f"Invalid params: session not found: {wanted}", {"sessionId": wanted}
             )
-        parts = [part for part in map(as_frame, as_list(params.get("prompt"))) if part is not None]
         if self.second_cancels:
             self.agent.cut_short("interrupt")
-        prompt = Prompt(parts)
+        prompt = Prompt(frames_in(params.get("prompt")))
         self.prompts[id(prompt)] = number
         self.agent.queue.append(prompt)
 
     # -- frames
-
-    def write_frame(self, frame: Frame) -> None:
-        self.agent.write(encode(frame).encode("utf-8", "replace"))
 
     def update(self, kind: str, /, **fields: object) -> None:
         body = {"sessionUpdate": kind, **fields}
@@ -195,20 +176,11 @@ class AcpWire:
 
     # -- a turn
 
-    def begin(self, turn: RunningTurn) -> None:
-        """A turn begins without a word."""
-
-    def take_in(self, turn: RunningTurn) -> None:
-        """Nothing can be said into a turn."""
-
     def open_block(self, kind: str, parent: str | None) -> None:
         self.message = new_id("msg")
 
     def piece(self, kind: str, text: str, parent: str | None) -> None:
         self.update(CHUNK[kind], **self.chunk(text))
-
-    def close_block(self, kind: str, text: str, parent: str | None) -> None:
-        """A block ends where another begins."""
 
     def call_tool(self, call: Call) -> None:
         named = {"toolCallId": call.id, "title": call.name, "kind": kind_of(call)}
@@ -250,31 +222,13 @@ class AcpWire:
         if self.shows_rejection:
             self.tool_result(call, str(denied), True)
 
-    def host_tool(self, name: str) -> str:
-        return name
-
-    def offers(self, name: str) -> bool:
-        return False
-
-    def call_host(self, call: Call, name: str) -> str:
-        return ""
-
-    def returned(self, answer: Frame | None) -> tuple[str, bool]:
-        return "", True
-
     # -- what goes wrong, and the end
-
-    def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None:
-        """Retries are silent."""
 
     def notice(self, text: str, tag: str) -> None:
         self.rpc.notify("_scripted/notice", {"sessionId": self.agent.session, "text": text, "tag": tag})
 
     def complain(self, text: str, status: int) -> None:
         self.notice(text, f"error {status}")
-
-    def limit(self, resets_at: int) -> None:
-        """When it resets is not told."""
 
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if self.counts:
@@ -305,9 +259,6 @@ class AcpWire:
             self.tool_result(turn.call, "Tool execution aborted", True)
         for number in self.numbers(turn):
             self.rpc.reply(number, self.outcome(turn, "end_turn" if reason == "deny" else "cancelled"))
-
-    def over(self, turn: RunningTurn) -> None:
-        """Nothing follows a turn."""
 
     # -- frames of faults
 
@@ -346,7 +297,7 @@ class GeminiWire(AcpWire):
     version_line = "0.61.0"
     agent_name = "gemini-cli"
     call_prefix = "run_shell_command__run_shell_command"
-    signals: Mapping[int, Any] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+    signals: Mapping[int, int | str] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
     sessions: Mapping[str, Frame] = {}
     shows_rejection = False
     shows_input = False
@@ -378,7 +329,6 @@ class GeminiWire(AcpWire):
     def failure(self, text: str, status: int | None) -> RpcError:
         return RpcError(status or INTERNAL, text)
 
-    @property
     def eof_cuts(self) -> bool:
         """A running tool keeps the process after the end of stdin."""
         return self.agent.tool is None

@@ -8,32 +8,30 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable, Mapping
 
+from proctor.actors.scripted.agent import Agent
 from proctor.actors.scripted.flags import UsageError
 from proctor.actors.scripted.frames import (
     ABORTED,
     ENDINGS,
+    Frame,
     as_frame,
     as_list,
     encode,
+    frames_in,
     new_id,
     new_uuid,
     tokens,
 )
-from proctor.actors.scripted.interfaces import Call, Denied, Prompt, SessionTaken
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, RunningTurn, SessionTaken, Wire
 from proctor.actors.scripted.script import is_uuid, parse
 from proctor.actors.scripted.wires import claude_frames as frames
 from proctor.actors.scripted.wires.server import SERVER, HostServer, returned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, NoReturn, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import RunningTurn
-
-    Frame: TypeAlias = dict[str, Any]
+    from typing import NoReturn
 
 BARE: frozenset[str] = frozenset(
     """
@@ -55,21 +53,20 @@ class ControlError(Exception):
         self.code = code
 
 
-class ClaudeWire:
+class ClaudeWire(Wire):
     """One process of Claude Code 2.1.330."""
 
     name = "claude"
     version_line = f"{frames.VERSION} (Claude Code)"
     bare: frozenset[str] = BARE
-    signals: Mapping[int, Any] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: "cut"}
+    signals: Mapping[int, int | str] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: "cut"}
     call_prefix = "toolu"
     structured = True
-    kills_tools = True
     replays = True
-    eof_cuts = False
+    agent: Agent
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        super().__init__(agent)
         self.mode = agent.flags.one("permission-mode", "default")
         self.session = agent.flags.one("input-format") == "stream-json"
         self.output = agent.flags.one("output-format", "text")
@@ -482,10 +479,8 @@ class ClaudeWire:
 
 def session_rules(updates: object) -> set[str]:
     """The tools that the host allowed for the rest of the session."""
-    allowed = [
-        update for update in map(as_frame, as_list(updates)) if update and update.get("behavior") == "allow"
-    ]
-    rules = [as_frame(rule) or {} for update in allowed for rule in as_list(update.get("rules"))]
+    allowed = [update for update in frames_in(updates) if update.get("behavior") == "allow"]
+    rules = [rule for update in allowed for rule in frames_in(update.get("rules"))]
     return {str(rule["toolName"]) for rule in rules if "toolName" in rule}
 
 

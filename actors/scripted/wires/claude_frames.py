@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
-from proctor.actors.scripted.frames import ENDINGS, new_id, new_uuid
+from proctor.actors.scripted.frames import ENDINGS, Frame, new_id, new_uuid
+from proctor.actors.scripted.interfaces import Call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.interfaces import Call
-
-    Frame: TypeAlias = dict[str, Any]
+    from typing import Any
 
 VERSION = "2.1.330"
 REJECTED = "The user doesn't want to proceed with this tool use. The tool use was rejected."

@@ -10,25 +10,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
 
-from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
-from proctor.actors.scripted.interfaces import Call, Denied, Prompt
-from proctor.actors.scripted.wires.codex_items import call_item, failure, is_command, wrapped
-from proctor.actors.scripted.wires.codex_records import VERSION, counted, thread_reply, turn_frame
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import Frame, as_frame, encode, frames_in, new_id, new_uuid
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, RunningTurn, Wire
+from proctor.actors.scripted.wires import codex_frames as frames
+from proctor.actors.scripted.wires.codex_frames import VERSION, call_item, failure, is_command, wrapped
 from proctor.actors.scripted.wires.rpc import INVALID_REQUEST, RpcConnection, RpcError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import RunningTurn
-
-    Frame: TypeAlias = dict[str, Any]
 
 BARE: frozenset[str] = frozenset(("version", "V", "v", "strict-config", "oss"))
-ITEM: Mapping[str, str] = {"text": "agentMessage", "thinking": "reasoning"}
 DELTA: Mapping[str, str] = {
     "text": "item/agentMessage/delta",
     "thinking": "item/reasoning/summaryTextDelta",
@@ -39,21 +32,18 @@ def stamped() -> Frame:
     return {"emittedAtMs": int(time.time() * 1000)}
 
 
-class CodexWire:
+class CodexWire(Wire):
     """One process of `codex app-server` 0.169.0."""
 
     name = "codex"
     version_line = f"codex-cli {VERSION}"
     bare: frozenset[str] = BARE
-    signals: Mapping[int, Any] = {signal.SIGTERM: 0, signal.SIGHUP: "die", signal.SIGINT: "die"}
-    call_prefix = "call"
-    structured = False
+    signals: Mapping[int, int | str] = {signal.SIGTERM: 0, signal.SIGHUP: "die", signal.SIGINT: "die"}
     kills_tools = False
-    replays = False
-    eof_cuts = True
+    agent: Agent
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+        super().__init__(agent)
         self.rpc = RpcConnection(agent, tag=False, stamp=stamped)
         self.greeted = False
         self.policy = "on-request"
@@ -61,7 +51,7 @@ class CodexWire:
         self.turn_id = ""
         self.item = ""
         self.last: Frame | None = None
-        self.methods: Mapping[str, Callable[[Any, Frame], None]] = {
+        self.methods: Mapping[str, Callable[[object, Frame], None]] = {
             "initialized": lambda _number, _params: None,
             "thread/start": self.start_thread,
             "thread/resume": self.resume_thread,
@@ -72,9 +62,8 @@ class CodexWire:
             "thread/backgroundTerminals/clean": self.clean,
         }
 
-    def run(self) -> int:
-        self.agent.handle_signals()
-        return self.agent.serve()
+    def eof_cuts(self) -> bool:
+        return True
 
     # -- what the host says
 
@@ -116,12 +105,10 @@ class CodexWire:
     def enter(self, params: Frame) -> None:
         self.policy = params.get("approvalPolicy") or self.policy
         self.agent.model = params.get("model") or self.agent.model
-        self.tools |= {
-            str(tool.get("name")) for tool in map(as_frame, as_list(params.get("dynamicTools"))) if tool
-        }
+        self.tools |= {str(tool.get("name")) for tool in frames_in(params.get("dynamicTools"))}
 
     def thread(self, forked: str | None) -> Frame:
-        return thread_reply(self.agent, self.policy, forked)
+        return frames.thread_reply(self.agent, self.policy, forked)
 
     def start_turn(self, number: object, params: Frame) -> None:
         self.check_thread(params)
@@ -167,13 +154,9 @@ class CodexWire:
         return self.agent.running is not None or bool(self.agent.queue)
 
     def prompt_of(self, params: Frame) -> Prompt:
-        parts = [part for part in map(as_frame, as_list(params.get("input"))) if part is not None]
-        return Prompt(parts, params.get("clientUserMessageId"))
+        return Prompt(frames_in(params.get("input")), params.get("clientUserMessageId"))
 
     # -- frames
-
-    def write_frame(self, frame: Frame) -> None:
-        self.agent.write(encode(frame).encode("utf-8", "replace"))
 
     def of_thread(self, **fields: object) -> Frame:
         return {"threadId": self.agent.session, **fields}
@@ -183,7 +166,7 @@ class CodexWire:
         self.rpc.notify(method, self.of_thread(turnId=self.turn_id, **fields))
 
     def turn(self, status: str, *, started: bool = True, error: Frame | None = None) -> Frame:
-        return turn_frame(self.turn_id, status, self.last, started=started, error=error)
+        return frames.turn_frame(self.turn_id, status, self.last, started=started, error=error)
 
     # -- a turn
 
@@ -202,9 +185,6 @@ class CodexWire:
             }
             self.tell("item/started", item=item)
             self.tell("item/completed", item=item)
-
-    def take_in(self, turn: RunningTurn) -> None:
-        """A steered turn has what it was told already."""
 
     def open_block(self, kind: str, parent: str | None) -> None:
         self.item = new_id("msg" if kind == "text" else "rs")
@@ -291,9 +271,6 @@ class CodexWire:
             idle: Frame = {"type": "active", "activeFlags": []}
             self.rpc.notify("thread/status/changed", self.of_thread(status=idle))
 
-    def host_tool(self, name: str) -> str:
-        return name
-
     def offers(self, name: str) -> bool:
         return name in self.tools
 
@@ -306,8 +283,8 @@ class CodexWire:
         if result is None:
             error = as_frame((answer or {}).get("error")) or {}
             return str(error.get("message", "the host's tool gave no result")), True
-        parts = filter(None, map(as_frame, as_list(result.get("contentItems"))))
-        return "\n".join(str(part.get("text", "")) for part in parts), result.get("success") is not True
+        texts = (str(part.get("text", "")) for part in frames_in(result.get("contentItems")))
+        return "\n".join(texts), result.get("success") is not True
 
     # -- what goes wrong, and the end
 
@@ -340,7 +317,7 @@ class CodexWire:
 
     def tell_usage(self, taken: int, given: int) -> None:
         state = self.agent.state
-        total, last = counted(state["taken"], state["given"]), counted(taken, given)
+        total, last = frames.counted(state["taken"], state["given"]), frames.counted(taken, given)
         self.tell(
             "thread/tokenUsage/updated",
             tokenUsage={"total": total, "last": last, "modelContextWindow": 258400},
@@ -366,9 +343,6 @@ class CodexWire:
         self.close("interrupted", None)
         if asked is not None:
             self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=int(asked)))
-
-    def over(self, turn: RunningTurn) -> None:
-        """Nothing follows a turn."""
 
     # -- frames of faults
 

@@ -9,37 +9,22 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 
-from proctor.actors.scripted.frames import encode, new_id, new_uuid
-from proctor.actors.scripted.interfaces import Call, Denied, Prompt
-from proctor.actors.scripted.wires.api_errors import api_error
-from proctor.actors.scripted.wires.codex_items import exec_item, failure
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import Frame, api_error, encode, new_id, new_uuid
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, RunningTurn, Wire
+from proctor.actors.scripted.wires.codex_frames import VERSION, exec_item, failure
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.interfaces import RunningTurn
-
-    Frame: TypeAlias = dict[str, Any]
 
 REJECTED = "The user rejected permission to use this specific tool call."
 
 
-class OneShot:
-    """A run of one turn, without questions or further input."""
+class OneShot(Wire):
+    """A run of one turn, without questions or further input; only whole blocks are written."""
 
-    structured = False
-    replays = False
-    kills_tools = True
-    eof_cuts = False
-    call_prefix = "call"
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.last: str | None = None
+    agent: Agent
 
     def play(self, text: str) -> int:
         """Answer the prompt and stay no longer than a fault wants. The exit status."""
@@ -51,61 +36,22 @@ class OneShot:
         agent.linger()
         return agent.exit_code()
 
-    def receive(self, line: bytes) -> None:
-        """A one-shot run reads nothing more."""
-
-    def write_frame(self, frame: Frame) -> None:
-        self.agent.write(encode(frame).encode("utf-8", "replace"))
-
     def complaint(self, text: str) -> None:
         self.agent.pipes.write(text.encode("utf-8", "replace") + b"\n", 2)
-
-    def open_block(self, kind: str, parent: str | None) -> None:
-        """Only whole blocks are told."""
-
-    def piece(self, kind: str, text: str, parent: str | None) -> None:
-        """Only whole blocks are told."""
-
-    def ask(self, call: Call) -> str:
-        return ""
-
-    def judge(self, call: Call, answer: Frame | None) -> Frame:
-        raise Denied("there is no host to ask")
-
-    def host_tool(self, name: str) -> str:
-        return name
-
-    def offers(self, name: str) -> bool:
-        return False
-
-    def call_host(self, call: Call, name: str) -> str:
-        return ""
-
-    def returned(self, answer: Frame | None) -> tuple[str, bool]:
-        return "", True
-
-    def take_in(self, turn: RunningTurn) -> None:
-        """A one-shot run reads nothing more."""
-
-    def limit(self, resets_at: int) -> None:
-        """When it resets is not told."""
-
-    def over(self, turn: RunningTurn) -> None:
-        """Nothing follows a turn."""
 
 
 class CodexExecWire(OneShot):
     """One process of `codex exec --json` 0.169.0."""
 
     name = "codex-exec"
-    version_line = "codex-cli 0.169.0"
+    version_line = f"codex-cli {VERSION}"
     bare: frozenset[str] = frozenset(
         """
         json skip-git-repo-check ephemeral last all dangerously-bypass-approvals-and-sandbox full-auto oss strict-config
         ignore-user-config version V v
         """.split()  # noqa: SIM905
     )
-    signals: Mapping[int, Any] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: 1}
+    signals: Mapping[int, int | str] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: 1}
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -168,9 +114,6 @@ class CodexExecWire(OneShot):
             return False
         raise Denied("the sandbox refused it")
 
-    def deny(self, call: Call, denied: Denied) -> None:
-        self.tell(exec_item(call, self.places[call.id], "failed", str(denied)))
-
     def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None:
         text = f"Reconnecting... {attempt}/{most} (unexpected status {status}: {error})"
         self.write_frame({"type": "error", "message": text})
@@ -202,9 +145,6 @@ class CodexExecWire(OneShot):
         item = {"id": "item_0", "type": "agent_message", "text": text}
         return encode({"type": "item.updated", "item": item}).encode()
 
-    def whole_text(self, text: str) -> None:
-        self.close_block("text", text, None)
-
 
 class OpencodeRunWire(OneShot):
     """One process of `opencode run --format json` 1.18.33."""
@@ -212,7 +152,7 @@ class OpencodeRunWire(OneShot):
     name = "opencode-run"
     version_line = "1.18.33"
     bare: frozenset[str] = frozenset("fork auto thinking c continue print-logs pure share version v".split())  # noqa: SIM905
-    signals: Mapping[int, Any] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: "die"}
+    signals: Mapping[int, int | str] = {signal.SIGTERM: "die", signal.SIGHUP: "die", signal.SIGINT: "die"}
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -239,9 +179,6 @@ class OpencodeRunWire(OneShot):
         at = int(time.time() * 1000)
         self.write_frame({"type": kind, "timestamp": at, "sessionID": self.agent.session, **body, **more})
 
-    def begin(self, turn: RunningTurn) -> None:
-        """Nothing is told before the model's first step."""
-
     def step(self) -> None:
         if not self.open:
             self.open, self.message = True, new_id("msg")
@@ -266,9 +203,6 @@ class OpencodeRunWire(OneShot):
         now = int(time.time() * 1000)
         return {"start": now, "end": now}
 
-    def call_tool(self, call: Call) -> None:
-        """A call is told when it is over."""
-
     def tool_result(self, call: Call, text: str, failed: bool) -> None:
         self.step()
         given = {"input": call.input, "time": self.times()}
@@ -285,12 +219,6 @@ class OpencodeRunWire(OneShot):
             return False
         self.complaint(f"! permission requested: {call.name}; auto-rejecting")
         raise Denied(REJECTED, "user_reject", True)
-
-    def deny(self, call: Call, denied: Denied) -> None:
-        self.tool_result(call, str(denied), True)
-
-    def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None:
-        """Retries are silent."""
 
     def notice(self, text: str, tag: str) -> None:
         self.complaint(text)
@@ -320,9 +248,6 @@ class OpencodeRunWire(OneShot):
         return encode(
             {"type": "text", "timestamp": 0, "sessionID": self.agent.session, "part": part}
         ).encode()
-
-    def whole_text(self, text: str) -> None:
-        self.close_block("text", text, None)
 
 
 def new_session() -> str:

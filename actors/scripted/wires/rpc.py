@@ -7,17 +7,12 @@ Both sides tell a request from a reply by the method, never by the id.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 
-from proctor.actors.scripted.frames import as_frame, encode
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import Frame, as_frame, encode
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-
-    Frame: TypeAlias = dict[str, Any]
 
 METHOD_NOT_FOUND, INVALID_PARAMS, INVALID_REQUEST, INTERNAL = -32601, -32602, -32600, -32603
 
@@ -59,7 +54,7 @@ class RpcConnection:
         self.write({"id": number, "method": method, "params": params})
         return str(number)
 
-    def receive(self, line: bytes, methods: Mapping[str, Callable[[Any, Frame], None]]) -> None:
+    def receive(self, line: bytes, methods: Mapping[str, Callable[[object, Frame], None]]) -> None:
         """Take one line of the host: an answer is kept, a method of the table is called with id and params."""
         try:
             frame = as_frame(json.loads(line))
@@ -72,7 +67,7 @@ class RpcConnection:
         else:
             self.serve(frame, methods)
 
-    def serve(self, frame: Frame, methods: Mapping[str, Callable[[Any, Frame], None]]) -> None:
+    def serve(self, frame: Frame, methods: Mapping[str, Callable[[object, Frame], None]]) -> None:
         number = frame.get("id")
         try:
             handle = methods.get(str(frame["method"]))

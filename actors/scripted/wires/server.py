@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from proctor.actors.scripted.frames import as_frame, as_list
+from collections.abc import Callable, Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias
-
-    from proctor.actors.scripted.interfaces import Call
-
-    Frame: TypeAlias = dict[str, Any]
+from proctor.actors.scripted.frames import Frame, as_frame, frames_in
+from proctor.actors.scripted.interfaces import Call
 
 SERVER = "host"
 CLIENT: Mapping[str, str] = {"name": "claude-code", "title": "Claude Code", "version": "2.1.330"}
@@ -37,7 +31,7 @@ class HostServer:
         self.ask("initialize", params=hello)
         self.tell("notifications/initialized")
         result = as_frame(self.ask("tools/list").get("result")) or {}
-        return [str(tool.get("name")) for tool in map(as_frame, as_list(result.get("tools"))) if tool]
+        return [str(tool.get("name")) for tool in frames_in(result.get("tools"))]
 
     def ask(self, method: str, **fields: object) -> Frame:
         return reply_in(self.answer(self.send(method, id=self.next(), **fields)))
@@ -72,7 +66,5 @@ def returned(answer: Frame | None) -> tuple[str, bool]:
     if result is None:
         error = as_frame(reply.get("error")) or {}
         return str(error.get("message", "the host's tool gave no result")), True
-    texts = [
-        str(part["text"]) for part in map(as_frame, as_list(result.get("content"))) if part and "text" in part
-    ]
+    texts = [str(part["text"]) for part in frames_in(result.get("content")) if "text" in part]
     return "\n".join(texts), result.get("isError") is True

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.actors.scripted import PROGRAM
 
-REPLAY_PROGRAM = PROGRAM.with_name("jsonrpc_replay.py")
+REPLAY = (sys.executable, "-I", "-S", str(PROGRAM), "--dialect=jsonrpc")
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 NAMES = (
     "acp/gemini_text",
@@ -34,7 +34,7 @@ def play(
     prefix: Path | str, said: Sequence[Frame], *options: str, end: bool = True
 ) -> subprocess.CompletedProcess[bytes]:
     """What the player says to a host that says all of this at once and then lets go."""
-    argv = [sys.executable, "-I", "-S", str(REPLAY_PROGRAM), f"--script={prefix}", *options]
+    argv = [*REPLAY, f"--script={prefix}", *options]
     data = b"".join(json.dumps(frame).encode() + b"\n" for frame in said)
     return subprocess.run(argv, input=data, capture_output=True, timeout=30, check=False)
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_played_is_one_line_and_status_2(options: tuple[str, ...]
 def test_a_recorded_cli_that_left_by_itself_leaves_again(exit: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "stdout.ndjson").write_text('{"method": "turn/started"}\n')
     (tmp_path / "meta.json").write_text(json.dumps({"exit": exit, "stopper": "nobody"}))
-    argv = [sys.executable, "-I", "-S", str(REPLAY_PROGRAM), f"--script={tmp_path}/"]
+    argv = [*REPLAY, f"--script={tmp_path}/"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read() == b'{"method": "turn/started"}\n'

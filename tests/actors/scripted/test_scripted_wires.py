@@ -10,7 +10,7 @@ import pytest
 
 from proctor.actors.scripted import PROGRAM
 from proctor.actors.scripted.frames import as_frame, as_list
-from proctor.actors.scripted.wires.registry import NAMES
+from proctor.actors.scripted.program import NAMES
 from tests.actors.scripted.host import Frame
 from tests.actors.scripted.wires import ARGUMENTS, WIRES, tell
 

@@ -1,4 +1,4 @@
-"""Tool calls as items of a Codex thread, and the names of the endings of a turn there.
+"""The frames of Codex that the scripted agent writes: a thread, its turns, tool calls as items, causes of failed turns.
 
 A call with a command is a shell command, every other one a tool of an MCP server.
 """
@@ -6,18 +6,18 @@ A call with a command is a shell command, every other one a tool of an MCP serve
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
 
-from proctor.actors.scripted.frames import ENDINGS
+from proctor.actors.scripted.agent import Agent
+from proctor.actors.scripted.frames import ENDINGS, Frame
+from proctor.actors.scripted.interfaces import Call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
+    from typing import Any
 
-    from proctor.actors.scripted.interfaces import Call
-
-    Frame: TypeAlias = dict[str, Any]
-
+VERSION = "0.169.0"
 SERVER = "scripted"
 
 # ending: what the app-server calls the cause, and the message of both modes; None: only the script's own text
@@ -60,6 +60,7 @@ def wrapped(call: Call) -> str:
 def call_item(call: Call, status: str, text: str | None = None) -> Frame:
     """A tool call of the app-server: `inProgress`, `completed`, `failed` or `declined`."""
     done = status in ("completed", "failed")
+    content = {"content": [{"type": "text", "text": text or ""}]}
     if not is_command(call):
         return {
             "type": "mcpToolCall",
@@ -68,7 +69,9 @@ def call_item(call: Call, status: str, text: str | None = None) -> Frame:
             "tool": call.name,
             "status": status,
             "arguments": call.input,
-            "result": content(text) if status == "completed" else None,
+            "result": {**content, "structuredContent": None, "_meta": None}
+            if status == "completed"
+            else None,
             "error": {"message": text} if status == "failed" else None,
             "durationMs": 1 if done else None,
         }
@@ -85,10 +88,6 @@ def call_item(call: Call, status: str, text: str | None = None) -> Frame:
         "exitCode": int(status == "failed") if done else None,
         "durationMs": 1 if done else None,
     }
-
-
-def content(text: str | None) -> Frame:
-    return {"content": [{"type": "text", "text": text or ""}], "structuredContent": None, "_meta": None}
 
 
 def exec_item(call: Call, item: str, status: str, text: str | None = None) -> Frame:
@@ -114,3 +113,49 @@ def exec_item(call: Call, item: str, status: str, text: str | None = None) -> Fr
         "error": {"message": text} if status == "failed" else None,
         "status": status,
     }
+
+
+def thread_reply(agent: Agent, policy: str, forked: str | None) -> Frame:
+    """The result of `thread/start`, `thread/resume` and `thread/fork`."""
+    now = int(time.time())
+    thread: Frame = {
+        "id": agent.session,
+        "sessionId": agent.session,
+        "forkedFromId": forked,
+        "preview": "",
+        "ephemeral": False,
+        "modelProvider": "scripted",
+        "model": agent.model,
+        "createdAt": now,
+        "updatedAt": now,
+        "status": {"type": "idle"},
+        "cwd": os.getcwd(),
+        "cliVersion": agent.script.agent.get("version", VERSION),
+        "source": "vscode",
+        "turns": [],
+    }
+    known = {"model": agent.model, "modelProvider": "scripted", "cwd": os.getcwd(), "reasoningEffort": None}
+    rules = {"approvalPolicy": policy, "approvalsReviewer": "user", "sandbox": {"type": "workspaceWrite"}}
+    return {"thread": thread, **known, **rules}
+
+
+def turn_frame(name: str, status: str, last: Frame | None, *, started: bool, error: Frame | None) -> Frame:
+    """A turn; one that is completed carries its last message."""
+    now = int(time.time())
+    return {
+        "id": name,
+        "rootTurnId": name,
+        "items": [last] if last is not None and status == "completed" else [],
+        "itemsView": "summary" if status == "completed" else "notLoaded",
+        "status": status,
+        "error": error,
+        "startedAt": now if started else None,
+        "completedAt": None if status == "inProgress" else now,
+        "durationMs": None,
+    }
+
+
+def counted(taken: int, given: int) -> Frame:
+    """Tokens as the app-server counts them."""
+    none = {"cachedInputTokens": 0, "cacheWriteInputTokens": 0, "reasoningOutputTokens": 0}
+    return {"totalTokens": taken + given, "inputTokens": taken, "outputTokens": given, **none}
