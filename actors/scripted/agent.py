@@ -33,9 +33,9 @@ FRESH: Mapping[str, Any] = {
     "turns": 0,
     "cursor": 0,
     "cost": 0.0,
-    "taken": 0,
-    "given": 0,
-    "said": [],
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "exchanges": [],
     "prompt": None,
 }
 UNANSWERED = "no turn of the script answers this prompt"
@@ -78,17 +78,17 @@ class Agent:
 
     def open(self, new: str) -> None:
         """Begin a session under this id. Raises SessionTaken when it has a past."""
-        known = self.store.load(new) or {}
-        if known.get("turns") and not self.script.recorded:
+        saved = self.store.load(new) or {}
+        if saved.get("turns") and not self.script.recorded:
             raise SessionTaken(new)
-        self.session, self.state = new, {**FRESH, "fired": known.get("fired", [])}
+        self.session, self.state = new, {**FRESH, "fired": saved.get("fired", [])}
         self.enter()
 
-    def take_up(self, wanted: str, fork: str | None = None) -> bool:
+    def take_up(self, session: str, fork: str | None = None) -> bool:
         """Go on with a session, or with a copy of it under the id `fork`; False when it is refused."""
-        known = self.store.load(wanted)
-        self.session, self.state = wanted, {**FRESH, "fired": [], **(known or {})}
-        if known is None or self.start_fault("refuse_resume"):
+        saved = self.store.load(session)
+        self.session, self.state = session, {**FRESH, "fired": [], **(saved or {})}
+        if saved is None or self.start_fault("refuse_resume"):
             return False
         if fork is not None:
             self.session = fork
@@ -150,7 +150,7 @@ class Agent:
 
     def fill(self, text: str, **more: str) -> str:
         """The text with `{prompt}`, `{session}` and the like replaced; other braces stay."""
-        known = {
+        values = {
             "session": self.session,
             "turn": str(self.turn),
             "cwd": os.getcwd(),
@@ -158,12 +158,12 @@ class Agent:
             "model": self.model,
             **more,
         }
-        for name, value in known.items() if "{" in text else ():
+        for name, value in values.items() if "{" in text else ():
             text = text.replace("{" + name + "}", value)
         return text
 
     def hello(self) -> bool:
-        """What happens when the host greets; False when the greeting is to stay without a reply."""
+        """Handle the greeting of the host; False when it must stay without a reply."""
         if self.start_fault("silent_greeting"):
             return False
         self.fire_due()
@@ -238,7 +238,7 @@ class Agent:
         return self.wire.run()
 
     def replay_greeting(self) -> None:
-        """What a recorded CLI said before its first turn, once."""
+        """Write the lines of a recorded CLI before its first turn, once."""
         lines, self.script.greeting = self.script.greeting, []
         for line in lines:
             self.write(line)
@@ -267,7 +267,7 @@ class Agent:
         return self.exit_code()
 
     def rest(self) -> None:
-        """Wait for a prompt, or for the time of a turn that nobody asks for."""
+        """Wait for a prompt, or for the time of an unasked turn."""
         self.cut = None
         if self.unasked is None:
             self.pump(None)

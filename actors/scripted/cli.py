@@ -17,7 +17,7 @@ import sys
 
 
 def name_folders() -> None:
-    """Let `proctor.actors.scripted` be imported from this folder, as empty packages, where nobody has imported it."""
+    """Let `proctor.actors.scripted` be imported from this folder, as empty packages, unless it is imported already."""
     folder = os.path.dirname(os.path.abspath(__file__))
     for name in ("proctor.actors.scripted", "proctor.actors", "proctor"):
         package = type(sys)(name)

@@ -51,12 +51,12 @@ class Denied(Exception):
 class Call:
     """A tool call that has been announced. Its input is what the host has allowed, once it has."""
 
-    def __init__(self, name: str, given: Frame, step: Frame, prefix: str) -> None:
+    def __init__(self, name: str, arguments: Frame, step: Frame, prefix: str) -> None:
         self.id = new_id(prefix)
         self.name = name
-        self.input = given
+        self.input = arguments
         self.parent: str | None = step.get("parent")
-        self.asked = bool(step.get("ask"))
+        self.needs_approval = bool(step.get("ask"))
 
 
 class RunningTurn:
@@ -68,7 +68,7 @@ class RunningTurn:
         self.begun = time.monotonic()
         self.partial = ""
         self.steered = ""
-        self.taken = self.given = self.calls = 0
+        self.input_tokens = self.output_tokens = self.calls = 0
         self.cost = 0.0
         self.call: Call | None = None
         self.denials: list[Call] = []
@@ -187,7 +187,7 @@ class Wire:
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         raise NotImplementedError
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
         raise NotImplementedError
 
     def over(self, turn: RunningTurn) -> None: ...

@@ -58,19 +58,19 @@ class Line:
 
 
 class Dialogue:
-    """A recorded dialogue. `asked` are the host's requests in order; `aside` their replies that wait to be asked for."""
+    """A recorded dialogue. `requests` are the host's requests in order; `aside` their replies that wait to be asked for."""
 
     def __init__(self, recording: Recording) -> None:
         self.meta, self.stderr = recording.meta, recording.stderr
         with_id = [frame for frame in recording.host if "id" in frame]
-        self.asked = [frame for frame in with_id if "method" in frame]
+        self.requests = [frame for frame in with_id if "method" in frame]
         self.answered = [frame["id"] for frame in with_id if "method" not in frame]
         self.lines = [Line(at, raw, parse(raw)) for at, raw in recording.timed]
         self.aside: dict[int, Line] = {}
         self._order()
 
     def _order(self) -> None:
-        places = {json.dumps(frame["id"]): place for place, frame in enumerate(self.asked)}
+        places = {json.dumps(frame["id"]): place for place, frame in enumerate(self.requests)}
         owner = self._method_of(places)
         answered, least, ordered = list(self.answered), 0, list[Line]()
         for number, line in enumerate(self.lines):
@@ -95,7 +95,7 @@ class Dialogue:
             mine: tuple[int | None, str] = following
             if line.is_reply:
                 place = places.get(json.dumps(line.frame["id"]))
-                method = "" if place is None else str(self.asked[place]["method"])
+                method = "" if place is None else str(self.requests[place]["method"])
                 mine = (place, method)
                 if method in BEGINNING:
                     following = mine if method in ENDING else (None, "")
@@ -104,7 +104,7 @@ class Dialogue:
 
     @property
     def leaves(self) -> int | None:
-        """The exit status of a CLI that nobody stopped, negative for a signal; None when its host let it go."""
+        """The exit status of a CLI that was not stopped, negative for a signal; None when its host let it go."""
         if self.meta.get("stopper") != "nobody":
             return None
         match = re.match(r"(exit status|killed by signal|killed by) (\w+)", str(self.meta.get("exit", "")))
@@ -146,8 +146,8 @@ class Player:
 
     def await_host(self, waits: int) -> bool:
         """Read until as much of the host has come as the line waits for; False when stdin ends before."""
-        asked = self.recording.asked
-        while any(n not in self.came and asked[n]["method"] in BEGINNING for n in range(waits)):
+        requests = self.recording.requests
+        while any(n not in self.came and requests[n]["method"] in BEGINNING for n in range(waits)):
             if self.pipes.eof:
                 return False
             self.read_host()
@@ -175,12 +175,12 @@ class Player:
         if "method" not in frame:
             self.answers.append(frame["id"])
             return
-        place = next((n for n, f in enumerate(self.recording.asked) if self.stands_for(n, f, frame)), None)
+        place = next((n for n, f in enumerate(self.recording.requests) if self.stands_for(n, f, frame)), None)
         if place is None:
             self.refuse(frame)
             return
         self.came.add(place)
-        self.ids[json.dumps(self.recording.asked[place]["id"])] = frame["id"]
+        self.ids[json.dumps(self.recording.requests[place]["id"])] = frame["id"]
         if place in self.recording.aside:
             self.repeat(self.recording.aside[place], frame["id"])
 

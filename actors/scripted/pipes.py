@@ -33,8 +33,8 @@ class Pipes:
 
     def read(self, seconds: float | None) -> list[bytes]:
         """The lines that have come, after at most `seconds`; none after the end, or when a signal came first."""
-        wanted = [self.woken] if self.eof else [self.woken, 0]
-        ready, _, _ = select.select(wanted, [], [], seconds)
+        descriptors = [self.woken] if self.eof else [self.woken, 0]
+        ready, _, _ = select.select(descriptors, [], [], seconds)
         if self.woken in ready:
             os.read(self.woken, 4096)
         if 0 not in ready:

@@ -1,4 +1,4 @@
-"""Scripts, faults and recordings: what the scripted agent is told to play, read and checked before anything runs.
+"""Scripts, faults and recordings: the input of the scripted agent, read and checked before anything runs.
 
 A script is NDJSON: blank lines and lines that begin with `#` are skipped, an `agent` line may come first, a `turn`
 line begins a turn, `reply` and `end` close one, every other line is a step of the turn it stands in. Any mistake is a
@@ -187,7 +187,7 @@ class Turn:
 
 
 class Script:
-    """What is played. Of a recording: the frames of its greeting, the replies it gave, and how it exited."""
+    """A script that was read. Of a recording: the frames of its greeting, the replies it gave, and how it exited."""
 
     def __init__(self) -> None:
         self.agent: Frame = {}
@@ -205,7 +205,7 @@ class Script:
         return [turn for turn in self.turns if not turn.conditional and turn.unasked is None]
 
     def after(self, turn: Turn) -> Turn | None:
-        """The turn that nobody asks for and that follows this one."""
+        """The unasked turn that follows this one."""
         place = self.turns.index(turn) + 1 if turn in self.turns else len(self.turns)
         following = self.turns[place] if place < len(self.turns) else None
         return following if following is not None and following.unasked is not None else None
@@ -213,19 +213,19 @@ class Script:
 
 def check_fields(record: Frame, kinds: Mapping[str, tuple[Kind, Mapping[str, Kind]]]) -> str:
     """The kind of a line; ValueError when it has none, or a field that does not belong there."""
-    found = [kind for kind in kinds if kind in record]
-    if len(found) != 1:
+    named = [kind for kind in kinds if kind in record]
+    if len(named) != 1:
         raise ValueError(f"expected one of {', '.join(kinds)}, got {', '.join(record) or 'nothing'}")
-    wanted, others = kinds[found[0]]
+    expected, others = kinds[named[0]]
     for name, value in record.items():
-        check_type(name, value, wanted if name == found[0] else others.get(name))
-    return found[0]
+        check_type(name, value, expected if name == named[0] else others.get(name))
+    return named[0]
 
 
-def check_type(name: str, value: object, wanted: Kind | None) -> None:
-    if wanted is None:
+def check_type(name: str, value: object, expected: Kind | None) -> None:
+    if expected is None:
         raise ValueError(f"{name!r} does not belong here")
-    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+    kinds = expected if isinstance(expected, tuple) else (expected,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise ValueError(f"{name!r} must be {' or '.join(k.__name__ for k in kinds)}, got {value!r}")
     if isinstance(value, int | float) and value < 0:
@@ -322,8 +322,10 @@ def _parts(stem: str, suffix: str) -> list[tuple[int, int, str]]:
         names = os.listdir(folder or ".")
     except OSError:
         return []
-    found = [(numbered.fullmatch(other), other) for other in names]
-    return sorted((int(m[1]), int(m[2]), os.path.join(folder, other)) for m, other in found if m is not None)
+    matches = [(numbered.fullmatch(other), other) for other in names]
+    return sorted(
+        (int(m[1]), int(m[2]), os.path.join(folder, other)) for m, other in matches if m is not None
+    )
 
 
 def parse(line: bytes) -> Frame:
@@ -348,8 +350,8 @@ class Recording:
         self.meta = parse(read_bytes(prefix + "meta.json"))
         self.stderr = read_bytes(prefix + "stderr.txt")
         times: list[float | None] = self.meta.get("line_times_s") or self.meta.get("timing_s") or []
-        known = times if len(times) == len(lines) else [None] * len(lines)
-        self.timed = list(zip(known, lines, strict=True))
+        times = times if len(times) == len(lines) else [None] * len(lines)
+        self.timed = list(zip(times, lines, strict=True))
 
 
 def load_recording(prefix: str) -> Script:
@@ -361,19 +363,21 @@ def load_recording(prefix: str) -> Script:
     requests = [frame for frame in recording.host if frame.get("type") == "control_request"]
     answers = [frame for frame in recording.host if frame.get("type") == "control_response"]
     script.answered = {frame["response"].get("request_id", "") for frame in answers}
-    asked = {frame["request_id"]: frame["request"].get("subtype", "") for frame in requests}
-    split_recording(script, recording.timed, asked)
+    subtypes = {frame["request_id"]: frame["request"].get("subtype", "") for frame in requests}
+    split_recording(script, recording.timed, subtypes)
     return script
 
 
-def split_recording(script: Script, timed: list[tuple[float | None, bytes]], asked: dict[str, str]) -> None:
+def split_recording(
+    script: Script, timed: list[tuple[float | None, bytes]], subtypes: dict[str, str]
+) -> None:
     frames = [parse(line) for _, line in timed]
     for index, (frame, (at, line)) in enumerate(zip(frames, timed, strict=True)):
         kind, reply = frame.get("type"), frame.get("response", {})
         if kind == "__elided__":
             continue
-        if kind == "control_response" and reply.get("request_id") in asked:
-            script.replies.setdefault(asked[reply["request_id"]], []).append(reply)
+        if kind == "control_response" and reply.get("request_id") in subtypes:
+            script.replies.setdefault(subtypes[reply["request_id"]], []).append(reply)
             continue
         script.session = script.session or frame.get("session_id")
         if begins_turn(script, frames, index):

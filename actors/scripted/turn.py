@@ -75,7 +75,7 @@ class ScriptedTurn(RunningTurn):
         return value if fields is None else {key: self.fill_input(item) for key, item in fields.items()}
 
     def speak(self, kind: str, step: Frame) -> str:
-        """One block of `text` or `thinking`, its pieces as they come. What was said."""
+        """One block of `text` or `thinking`, its pieces as they come. Returns its text."""
         text = self.fill(step[STEP_TEXT[kind]])
         parent = step.get("parent")
         self.calls += 1
@@ -87,7 +87,7 @@ class ScriptedTurn(RunningTurn):
             self.wire.piece(kind, piece, parent)
         self.wire.close_block(kind, text, parent)
         self.partial = ""
-        self.given += tokens(text)
+        self.output_tokens += tokens(text)
         return text
 
     def say(self, step: Frame) -> None:
@@ -98,17 +98,17 @@ class ScriptedTurn(RunningTurn):
     def think(self, step: Frame) -> None:
         self.speak("thinking", step)
 
-    def begin_call(self, name: str, given: Frame, step: Frame) -> Call:
-        call = Call(name, given, step, self.wire.call_prefix)
+    def begin_call(self, name: str, arguments: Frame, step: Frame) -> Call:
+        call = Call(name, arguments, step, self.wire.call_prefix)
         self.calls += 1
-        self.given += tokens(encode(call.input))
+        self.output_tokens += tokens(encode(call.input))
         self.wire.call_tool(call)
         self.call = call
         return call
 
     def use_tool(self, step: Frame) -> None:
-        given = step.get("input", {"command": step["run"]} if "run" in step else {})
-        call = self.begin_call(step["tool"], self.fill_input(given), step)
+        arguments = step.get("input", {"command": step["run"]} if "run" in step else {})
+        call = self.begin_call(step["tool"], self.fill_input(arguments), step)
         try:
             if step.get("ask"):
                 call.input = self.permission(call)
@@ -220,35 +220,35 @@ class ScriptedTurn(RunningTurn):
         if "text" in step:
             text = self.fill(step["text"])
         if ending == "limit":
-            known = self.agent.state.get("limit_until", 0)
-            self.wire.limit(max(known, math.ceil(time.time() + step.get("resets", 0))))
+            until = self.agent.state.get("limit_until", 0)
+            self.wire.limit(max(until, math.ceil(time.time() + step.get("resets", 0))))
         if "structured" in step and not self.wire.structured:
             self.say({"say": encode(step["structured"])})
         self.settle(ending, step)
         self.wire.end(self, ending, text, step)
 
     def settle(self, ending: str, step: Frame) -> None:
-        """Count what the turn took, and save it before its end is told."""
+        """Count what the turn took, and save it before its end is written."""
         state = self.agent.state
         used = step.get("usage", {})
-        self.taken = used.get("input_tokens", tokens(self.prompt))
-        self.given = used.get("output_tokens", self.given)
-        self.cost = step.get("cost", self.taken * INPUT_PRICE + self.given * OUTPUT_PRICE)
+        self.input_tokens = used.get("input_tokens", tokens(self.prompt))
+        self.output_tokens = used.get("output_tokens", self.output_tokens)
+        self.cost = step.get("cost", self.input_tokens * INPUT_PRICE + self.output_tokens * OUTPUT_PRICE)
         state["cost"] += self.cost
-        state["taken"] += self.taken
-        state["given"] += self.given
-        state["said"] = [*state["said"], [self.prompt, self.spoken]][-20:]
+        state["input_tokens"] += self.input_tokens
+        state["output_tokens"] += self.output_tokens
+        state["exchanges"] = [*state["exchanges"], [self.prompt, self.spoken]][-20:]
         if ending != "completed":
             self.exit_with = None
         self.agent.settle()
 
     def abort(self, reason: str) -> None:
         """End a turn that was cut: what was open is closed first."""
-        asked, self.agent.asking = self.agent.asking, None
+        question, self.agent.asking = self.agent.asking, None
         if self.wire.kills_tools:
             self.agent.kill_tool()
         self.settle("interrupted", {})
-        self.wire.abort(self, reason, asked)
+        self.wire.abort(self, reason, question)
 
 
 def cut_up(text: str, pieces: int) -> list[str]:

@@ -41,7 +41,7 @@ OPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 
 
 class AcpWire(Wire):
-    """What every agent of the protocol does."""
+    """The part of the protocol that all agents share."""
 
     name = "acp"
     version_line = "scripted 1.0.0"
@@ -108,9 +108,9 @@ class AcpWire(Wire):
 
     def load_session(self, number: object, params: Frame) -> None:
         self.take_up(params, None)
-        for asked, answered in self.agent.state["said"]:
-            self.update("user_message_chunk", **self.chunk(asked))
-            self.update("agent_message_chunk", **self.chunk(answered))
+        for prompt, answer in self.agent.state["exchanges"]:
+            self.update("user_message_chunk", **self.chunk(prompt))
+            self.update("agent_message_chunk", **self.chunk(answer))
         self.rpc.reply(number, self.choices())
         self.update("available_commands_update", availableCommands=[])
 
@@ -123,19 +123,19 @@ class AcpWire(Wire):
         self.rpc.reply(number, {"sessionId": self.agent.session, **self.choices()})
 
     def take_up(self, params: Frame, fork: str | None) -> None:
-        wanted = str(params.get("sessionId", ""))
-        if not self.agent.take_up(wanted, fork):
-            raise self.unknown(wanted)
+        session = str(params.get("sessionId", ""))
+        if not self.agent.take_up(session, fork):
+            raise self.unknown(session)
 
-    def unknown(self, wanted: str) -> RpcError:
+    def unknown(self, session: str) -> RpcError:
         """The refusal of a session that cannot be loaded."""
-        return RpcError(INTERNAL, "Internal error", {"details": f"no session {wanted}"})
+        return RpcError(INTERNAL, "Internal error", {"details": f"no session {session}"})
 
     def new_id(self) -> str:
         return new_uuid()
 
     def choices(self) -> Frame:
-        """What the host may set in this session."""
+        """The settings that the host may change in this session."""
         option = {"id": "model", "name": "Model", "category": "model", "type": "select"}
         value = {"value": self.agent.model, "name": self.agent.model}
         return {"configOptions": [{**option, "currentValue": self.agent.model, "options": [value]}]}
@@ -153,10 +153,10 @@ class AcpWire(Wire):
         self.rpc.reply(number, self.choices())
 
     def take_prompt(self, number: object, params: Frame) -> None:
-        wanted = str(params.get("sessionId"))
-        if wanted != self.agent.session:
+        session = str(params.get("sessionId"))
+        if session != self.agent.session:
             raise RpcError(
-                INVALID_PARAMS, f"Invalid params: session not found: {wanted}", {"sessionId": wanted}
+                INVALID_PARAMS, f"Invalid params: session not found: {session}", {"sessionId": session}
             )
         if self.second_cancels:
             self.agent.cut_short("interrupt")
@@ -199,13 +199,13 @@ class AcpWire(Wire):
 
     def ask(self, call: Call) -> str:
         named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call), "status": "pending"}
-        given = {"rawInput": call.input} if self.shows_input else {}
+        shown = {"rawInput": call.input} if self.shows_input else {}
         options = [{"optionId": one, "kind": kind, "name": name} for one, kind, name in OPTIONS[self.name]]
-        params = {"sessionId": self.agent.session, "toolCall": {**named, **given}, "options": options}
+        params = {"sessionId": self.agent.session, "toolCall": {**named, **shown}, "options": options}
         return self.rpc.ask("session/request_permission", params)
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
-        """What the host decided; everything that is not a well-formed yes is a no."""
+        """Apply the decision of the host; everything that is not a well-formed yes is a no."""
         result = as_frame((answer or {}).get("result")) or {}
         outcome = as_frame(result.get("outcome")) or {}
         kinds = {one: kind for one, kind, _ in OPTIONS[self.name]}
@@ -232,7 +232,9 @@ class AcpWire(Wire):
 
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if self.counts:
-            self.update("usage_update", used=turn.taken + turn.given, size=128000, cost=self.cost())
+            self.update(
+                "usage_update", used=turn.input_tokens + turn.output_tokens, size=128000, cost=self.cost()
+            )
         stop = STOP.get(ending)
         for number in self.numbers(turn):
             if stop is not None:
@@ -244,7 +246,11 @@ class AcpWire(Wire):
         return {"amount": self.agent.state["cost"], "currency": "USD"}
 
     def outcome(self, turn: RunningTurn, stop: str) -> Frame:
-        used = {"inputTokens": turn.taken, "outputTokens": turn.given, "totalTokens": turn.taken + turn.given}
+        used = {
+            "inputTokens": turn.input_tokens,
+            "outputTokens": turn.output_tokens,
+            "totalTokens": turn.input_tokens + turn.output_tokens,
+        }
         return {"stopReason": stop, "usage": used, "_meta": {}}
 
     def failure(self, text: str, status: int | None) -> RpcError:
@@ -254,7 +260,7 @@ class AcpWire(Wire):
         """The requests that this turn answers."""
         return [self.prompts.pop(id(prompt)) for prompt in turn.prompts if id(prompt) in self.prompts]
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
         if turn.call is not None:
             self.tool_result(turn.call, "Tool execution aborted", True)
         for number in self.numbers(turn):
@@ -283,7 +289,7 @@ class OpencodeWire(AcpWire):
     def new_id(self) -> str:
         return f"ses_{os.urandom(13).hex()}"
 
-    def unknown(self, wanted: str) -> RpcError:
+    def unknown(self, session: str) -> RpcError:
         return RpcError(INTERNAL, "Internal error: OpenCode service failure", {"service": "session"})
 
     def failure(self, text: str, status: int | None) -> RpcError:
@@ -305,8 +311,8 @@ class GeminiWire(AcpWire):
     second_cancels = True
 
     def call_tool(self, call: Call) -> None:
-        """Told without its input, and only when nobody will be asked: an approved tool is shown by its update alone."""
-        if not call.asked:
+        """Written without its input, and only where no approval is needed: an approved tool is shown by its update alone."""
+        if not call.needs_approval:
             named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call)}
             self.update("tool_call", **named, status="in_progress", locations=[])
 
@@ -322,7 +328,7 @@ class GeminiWire(AcpWire):
         }
 
     def outcome(self, turn: RunningTurn, stop: str) -> Frame:
-        count = {"input_tokens": turn.taken, "output_tokens": turn.given}
+        count = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
         by_model = [{"model": self.agent.model, "token_count": count}]
         return {"stopReason": stop, "_meta": {"quota": {"token_count": count, "model_usage": by_model}}}
 

@@ -93,14 +93,14 @@ class ClaudeWire(Wire):
     def check(self) -> None:
         """Raise UsageError where the real CLI would leave with exit 1."""
         flags = self.agent.flags
-        wanted = flags.one("session-id")
+        session = flags.one("session-id")
         if self.session and self.output != "stream-json":
             raise UsageError("Error: --input-format=stream-json requires output-format=stream-json.")
         if self.output == "stream-json" and not flags.has("verbose"):
             raise UsageError("Error: When using --print, --output-format=stream-json requires --verbose")
-        if wanted and not is_uuid(wanted):
+        if session and not is_uuid(session):
             raise UsageError("Error: Invalid session ID. Must be a valid UUID.")
-        if wanted and flags.resume is not None and not flags.has("fork-session"):
+        if session and flags.resume is not None and not flags.has("fork-session"):
             raise UsageError("Error: --session-id with --continue or --resume also needs --fork-session.")
 
     def open(self) -> bool:
@@ -243,11 +243,11 @@ class ClaudeWire(Wire):
         return {"mode": mode}
 
     def cancel_async_message(self, body: Frame) -> Frame:
-        found = [prompt for prompt in self.agent.queue if prompt.uuid == body.get("message_uuid")]
-        for prompt in found:
+        dropped = [prompt for prompt in self.agent.queue if prompt.uuid == body.get("message_uuid")]
+        for prompt in dropped:
             self.agent.queue.remove(prompt)
             self.lifecycle(prompt, "cancelled")
-        return {"cancelled": bool(found)}
+        return {"cancelled": bool(dropped)}
 
     def binary_version(self, _body: Frame) -> Frame:
         return {"version": self.agent.script.agent.get("version", frames.VERSION)}
@@ -325,8 +325,8 @@ class ClaudeWire(Wire):
             "stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn",
             "stop_sequence": None,
         }
-        given = frames.usage(10, tokens(encode(block)))
-        self.event("message_delta", parent, delta=delta, usage=given)
+        used = frames.usage(10, tokens(encode(block)))
+        self.event("message_delta", parent, delta=delta, usage=used)
         self.event("message_stop", parent)
 
     def open_block(self, kind: str, parent: str | None) -> None:
@@ -370,13 +370,13 @@ class ClaudeWire(Wire):
         return request
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
-        """What the host decided; everything that is not a well-formed yes is a no."""
+        """Apply the decision of the host; everything that is not a well-formed yes is a no."""
         match answer:
             case {"subtype": "success", "response": {"behavior": "allow", **rest}}:
-                given = as_frame(rest.get("updatedInput", call.input))
-                if given is not None:
+                allowed = as_frame(rest.get("updatedInput", call.input))
+                if allowed is not None:
                     self.agent.allowed |= session_rules(rest.get("updatedPermissions"))
-                    return given
+                    return allowed
                 raise Denied("Tool permission request failed: invalid updatedInput")
             case {"subtype": "success", "response": {"behavior": "deny", **rest}}:
                 raise Denied(str(rest.get("message", "")), "user_reject", rest.get("interrupt") is True)
@@ -434,7 +434,7 @@ class ClaudeWire(Wire):
 
     def result(self, turn: RunningTurn, ending: str, text: str, facts: Frame) -> None:
         agent = self.agent
-        used = {**frames.usage(turn.taken, turn.given), **facts.pop("usage", {})}
+        used = {**frames.usage(turn.input_tokens, turn.output_tokens), **facts.pop("usage", {})}
         frame = frames.result(ending, text, **facts)
         frame.update(duration_ms=turn.milliseconds, duration_api_ms=turn.milliseconds)
         frame.update(num_turns=max(turn.calls, 1), total_cost_usd=agent.state["cost"], usage=used)
@@ -447,7 +447,7 @@ class ClaudeWire(Wire):
         agent.code = int(frame["is_error"])
         self.tell(frame)
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
         tools = turn.call is not None or reason == "deny"
         if turn.call is not None:
             self.tell(frames.tool_result(turn.call.id, frames.REJECTED, True, "user_reject"))

@@ -43,12 +43,12 @@ def empty_block(block: Frame) -> Frame:
     return {name: empty.get(name, value) for name, value in block.items()}
 
 
-def usage(taken: int, given: int) -> Frame:
+def usage(input_tokens: int, output_tokens: int) -> Frame:
     return {
-        "input_tokens": taken,
+        "input_tokens": input_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
-        "output_tokens": given,
+        "output_tokens": output_tokens,
         "service_tier": "standard",
     }
 
@@ -128,7 +128,7 @@ def api_failure(text: str, status: int | None, word: str) -> Frame:
 
 
 def tool_result(call: str, text: str, failed: bool, source: str | None) -> Frame:
-    """The result of a tool; `source` says who refused it, None when nobody did."""
+    """The result of a tool; `source` says who refused it, None where it was not refused."""
     decision = {"decision": "reject" if source else "accept", "source": source or "config"}
     return {
         "type": "user",
@@ -160,13 +160,13 @@ def denial(call: Call) -> Frame:
 
 
 def permission_request(call: Call, description: str | None) -> Frame:
-    name, given = call.name, call.input
-    rule = {"toolName": name, **({"ruleContent": given["command"]} if "command" in given else {})}
+    name, arguments = call.name, call.input
+    rule = {"toolName": name, **({"ruleContent": arguments["command"]} if "command" in arguments else {})}
     request: Frame = {
         "subtype": "can_use_tool",
         "tool_name": name,
         "display_name": name,
-        "input": given,
+        "input": arguments,
         "description": description or name,
         "permission_suggestions": [
             {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "localSettings"}
@@ -218,7 +218,7 @@ def result(ending: str, text: str, **facts: object) -> Frame:
 
 
 def refused_start(session: str) -> Frame:
-    """What `--resume` of an unknown id gets."""
+    """The result of `--resume` with an unknown id."""
     text = f"No conversation found with session ID: {session}"
     facts = {
         "duration_ms": 0,

@@ -75,8 +75,8 @@ class CodexWire(Wire):
             return
         self.greeted = True
         client = as_frame(params.get("clientInfo")) or {}
-        known = {"codexHome": "/home/user/.codex", "platformFamily": "unix", "platformOs": "linux"}
-        self.rpc.reply(number, {"userAgent": f"{client.get('name', 'host')}/{VERSION} (scripted)", **known})
+        place = {"codexHome": "/home/user/.codex", "platformFamily": "unix", "platformOs": "linux"}
+        self.rpc.reply(number, {"userAgent": f"{client.get('name', 'host')}/{VERSION} (scripted)", **place})
         self.rpc.notify("remoteControl/status/changed", {"status": "disabled", "serverName": "scripted"})
 
     def start_thread(self, number: object, params: Frame) -> None:
@@ -97,9 +97,9 @@ class CodexWire(Wire):
         self.rpc.notify("thread/started", {"thread": self.thread(None)["thread"]})
 
     def take_up(self, params: Frame, fork: str | None) -> None:
-        wanted = str(params.get("threadId", ""))
-        if not self.agent.take_up(wanted, fork):
-            raise RpcError(INVALID_REQUEST, f"no rollout found for thread id {wanted}")
+        session = str(params.get("threadId", ""))
+        if not self.agent.take_up(session, fork):
+            raise RpcError(INVALID_REQUEST, f"no rollout found for thread id {session}")
         self.enter(params)
 
     def enter(self, params: Frame) -> None:
@@ -232,7 +232,7 @@ class CodexWire(Wire):
             "success": None if text is None else status == "completed",
         }
 
-    # -- what the host is asked
+    # -- what the host is question
 
     def asks(self, call: Call) -> bool:
         return self.policy != "never"
@@ -253,8 +253,8 @@ class CodexWire(Wire):
         return self.rpc.ask("mcpServer/elicitation/request", self.of_thread(turnId=self.turn_id, **params))
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
-        """What the host decided; everything that is not a well-formed yes is a no."""
-        self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=self.rpc.asked - 1))
+        """Apply the decision of the host; everything that is not a well-formed yes is a no."""
+        self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=self.rpc.requests - 1))
         result = as_frame((answer or {}).get("result")) or {}
         word = result.get("decision", result.get("action"))
         if word == "acceptForSession":
@@ -265,8 +265,7 @@ class CodexWire(Wire):
 
     def deny(self, call: Call, denied: Denied) -> None:
         if not denied.interrupt:
-            said = str(denied)
-            status = "declined" if said == "decline" and is_command(call) else "failed"
+            status = "declined" if str(denied) == "decline" and is_command(call) else "failed"
             self.tell("item/completed", item=call_item(call, status, "user rejected MCP tool call"))
             idle: Frame = {"type": "active", "activeFlags": []}
             self.rpc.notify("thread/status/changed", self.of_thread(status=idle))
@@ -291,8 +290,8 @@ class CodexWire(Wire):
     def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None:
         info = {"responseStreamDisconnected": {"httpStatusCode": status}}
         more = {"additionalDetails": f"unexpected status {status}: {error}", "misalignment": None}
-        said = {"message": f"Reconnecting... {attempt}/{most}", "codexErrorInfo": info, **more}
-        self.tell("error", error=said, willRetry=True)
+        retry = {"message": f"Reconnecting... {attempt}/{most}", "codexErrorInfo": info, **more}
+        self.tell("error", error=retry, willRetry=True)
 
     def notice(self, text: str, tag: str) -> None:
         self.rpc.notify("warning", self.of_thread(message=text))
@@ -315,16 +314,19 @@ class CodexWire(Wire):
         }
         self.rpc.notify("account/rateLimits/updated", {"rateLimits": limits})
 
-    def tell_usage(self, taken: int, given: int) -> None:
+    def tell_usage(self, input_tokens: int, output_tokens: int) -> None:
         state = self.agent.state
-        total, last = frames.counted(state["taken"], state["given"]), frames.counted(taken, given)
+        total, last = (
+            frames.counted(state["input_tokens"], state["output_tokens"]),
+            frames.counted(input_tokens, output_tokens),
+        )
         self.tell(
             "thread/tokenUsage/updated",
             tokenUsage={"total": total, "last": last, "modelContextWindow": 258400},
         )
 
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
-        self.tell_usage(turn.taken, turn.given)
+        self.tell_usage(turn.input_tokens, turn.output_tokens)
         status, error = "completed", None
         if ending == "interrupted":
             status = "interrupted"
@@ -338,11 +340,11 @@ class CodexWire(Wire):
         self.rpc.notify("thread/status/changed", self.of_thread(status=idle))
         self.rpc.notify("turn/completed", self.of_thread(turn=self.turn(status, error=error)))
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
-        self.tell_usage(turn.taken, turn.given)
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
+        self.tell_usage(turn.input_tokens, turn.output_tokens)
         self.close("interrupted", None)
-        if asked is not None:
-            self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=int(asked)))
+        if question is not None:
+            self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=int(question)))
 
     # -- frames of faults
 

@@ -134,9 +134,14 @@ def thread_reply(agent: Agent, policy: str, forked: str | None) -> Frame:
         "source": "vscode",
         "turns": [],
     }
-    known = {"model": agent.model, "modelProvider": "scripted", "cwd": os.getcwd(), "reasoningEffort": None}
+    settings = {
+        "model": agent.model,
+        "modelProvider": "scripted",
+        "cwd": os.getcwd(),
+        "reasoningEffort": None,
+    }
     rules = {"approvalPolicy": policy, "approvalsReviewer": "user", "sandbox": {"type": "workspaceWrite"}}
-    return {"thread": thread, **known, **rules}
+    return {"thread": thread, **settings, **rules}
 
 
 def turn_frame(name: str, status: str, last: Frame | None, *, started: bool, error: Frame | None) -> Frame:
@@ -155,7 +160,12 @@ def turn_frame(name: str, status: str, last: Frame | None, *, started: bool, err
     }
 
 
-def counted(taken: int, given: int) -> Frame:
+def counted(input_tokens: int, output_tokens: int) -> Frame:
     """Tokens as the app-server counts them."""
     none = {"cachedInputTokens": 0, "cacheWriteInputTokens": 0, "reasoningOutputTokens": 0}
-    return {"totalTokens": taken + given, "inputTokens": taken, "outputTokens": given, **none}
+    return {
+        "totalTokens": input_tokens + output_tokens,
+        "inputTokens": input_tokens,
+        "outputTokens": output_tokens,
+        **none,
+    }

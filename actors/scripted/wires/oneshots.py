@@ -66,20 +66,20 @@ class CodexExecWire(OneShot):
         if not verb:
             self.agent.open(new_uuid())
         self.complaint("Reading additional input from stdin...")
-        given = [word for word in words if word != "-"]
-        text = "\n".join([*given, self.agent.read_stdin()]).strip()
+        texts = [word for word in words if word != "-"]
+        text = "\n".join([*texts, self.agent.read_stdin()]).strip()
         if not text:
             self.complaint("No prompt provided via stdin.")
             return 1
         return self.play(text)
 
-    def take_up(self, wanted: str, verb: str) -> bool:
-        if wanted.count("-") != 4:
-            self.agent.open(new_uuid())  # a name that nobody knows starts a new thread
+    def take_up(self, session: str, verb: str) -> bool:
+        if session.count("-") != 4:
+            self.agent.open(new_uuid())  # an unknown name starts a new thread
             return True
-        if self.agent.take_up(wanted, new_uuid() if verb == "fork" else None):
+        if self.agent.take_up(session, new_uuid() if verb == "fork" else None):
             return True
-        why = f"no rollout found for thread id {wanted} (code -32600)"
+        why = f"no rollout found for thread id {session} (code -32600)"
         self.complaint(f"Error: thread/resume: thread/resume failed: {why}")
         return False
 
@@ -127,8 +127,12 @@ class CodexExecWire(OneShot):
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if ending == "completed":
             state = self.agent.state
-            used = {"input_tokens": state["taken"], "cached_input_tokens": 0, "cache_write_input_tokens": 0}
-            used.update(output_tokens=state["given"], reasoning_output_tokens=0)
+            used = {
+                "input_tokens": state["input_tokens"],
+                "cached_input_tokens": 0,
+                "cache_write_input_tokens": 0,
+            }
+            used.update(output_tokens=state["output_tokens"], reasoning_output_tokens=0)
             self.write_frame({"type": "turn.completed", "usage": used})
             self.agent.code = 0
             return
@@ -137,7 +141,7 @@ class CodexExecWire(OneShot):
         self.write_frame({"type": "error", "message": message})
         self.write_frame({"type": "turn.failed", "error": {"message": message}})
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
         """An interrupted run leaves without a final event."""
         self.agent.leave_now(1)
 
@@ -161,11 +165,11 @@ class OpencodeRunWire(OneShot):
 
     def run(self) -> int:
         flags, agent = self.agent.flags, self.agent
-        wanted = flags.one("session") or flags.one("s")
+        session = flags.one("session") or flags.one("s")
         text = "\n".join([*flags.words[1:], agent.read_stdin()]).strip()
-        if not wanted:
+        if not session:
             agent.open(new_session())
-        elif not agent.take_up(wanted, new_session() if flags.has("fork") else None):
+        elif not agent.take_up(session, new_session() if flags.has("fork") else None):
             self.complaint("\x1b[91m\x1b[1mError: \x1b[0mSession not found")
             return 1
         if not text:
@@ -184,9 +188,16 @@ class OpencodeRunWire(OneShot):
             self.open, self.message = True, new_id("msg")
             self.tell("step_start", {"type": "step-start", "snapshot": "0" * 40})
 
-    def close_step(self, reason: str, taken: int = 0, given: int = 0, cost: float = 0.0) -> None:
+    def close_step(
+        self, reason: str, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0
+    ) -> None:
         self.step()
-        tokens: Frame = {"total": taken + given, "input": taken, "output": given, "reasoning": 0}
+        tokens: Frame = {
+            "total": input_tokens + output_tokens,
+            "input": input_tokens,
+            "output": output_tokens,
+            "reasoning": 0,
+        }
         tokens["cache"] = {"write": 0, "read": 0}
         part = {"type": "step-finish", "reason": reason, "snapshot": "0" * 40, "tokens": tokens, "cost": cost}
         self.tell("step_finish", part)
@@ -205,12 +216,18 @@ class OpencodeRunWire(OneShot):
 
     def tool_result(self, call: Call, text: str, failed: bool) -> None:
         self.step()
-        given = {"input": call.input, "time": self.times()}
+        call_fields = {"input": call.input, "time": self.times()}
         if failed:
-            state = {"status": "error", **given, "error": text}
+            state = {"status": "error", **call_fields, "error": text}
         else:
-            known = {"output": text, "exit": 0, "truncated": False}
-            state = {"status": "completed", **given, "output": text, "metadata": known, "title": call.name}
+            metadata = {"output": text, "exit": 0, "truncated": False}
+            state = {
+                "status": "completed",
+                **call_fields,
+                "output": text,
+                "metadata": metadata,
+                "title": call.name,
+            }
         self.tell("tool_use", {"type": "tool", "tool": call.name, "callID": call.id, "state": state})
         self.close_step("tool-calls")
 
@@ -224,12 +241,12 @@ class OpencodeRunWire(OneShot):
         self.complaint(text)
 
     def complain(self, text: str, status: int) -> None:
-        known = {"message": text, "statusCode": status, "isRetryable": status >= 429}
-        self.tell("error", error={"name": "APIError", "data": known})
+        data = {"message": text, "statusCode": status, "isRetryable": status >= 429}
+        self.tell("error", error={"name": "APIError", "data": data})
 
     def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if ending == "completed":
-            self.close_step("stop", turn.taken, turn.given, turn.cost)
+            self.close_step("stop", turn.input_tokens, turn.output_tokens, turn.cost)
             self.agent.code = 0
             return
         self.agent.code = 1
@@ -239,7 +256,7 @@ class OpencodeRunWire(OneShot):
         else:
             self.complain(text, status)
 
-    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, question: str | None) -> None:
         """A refused tool ends the run without an answer and with status 0."""
         self.agent.code = 0
 

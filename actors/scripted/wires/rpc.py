@@ -33,7 +33,7 @@ class RpcConnection:
         self.agent = agent
         self.tag: Frame = {"jsonrpc": "2.0"} if tag else {}
         self.stamp = stamp
-        self.asked = 0
+        self.requests = 0
 
     def write(self, frame: Frame) -> None:
         self.agent.write(encode({**self.tag, **frame}).encode("utf-8", "replace"))
@@ -50,7 +50,7 @@ class RpcConnection:
 
     def ask(self, method: str, params: Frame) -> str:
         """A question to the host. The id under which its answer comes."""
-        number, self.asked = self.asked, self.asked + 1
+        number, self.requests = self.requests, self.requests + 1
         self.write({"id": number, "method": method, "params": params})
         return str(number)
 

@@ -60,7 +60,7 @@ def reply_in(answer: Frame | None) -> Frame:
 
 
 def returned(answer: Frame | None) -> tuple[str, bool]:
-    """What a tool of the host gave, and whether it failed."""
+    """The text of a result of the host's tool, and whether it failed."""
     reply = reply_in(answer)
     result = as_frame(reply.get("result"))
     if result is None:
