@@ -34,7 +34,7 @@ TEXTS: Texts = (
 
 def cause_of(text: str, texts: Texts = TEXTS, *, status: Ending | None = None) -> Ending:
     """The ending by the text of an error. `status`, the ending by a status or code, goes first, but a usage limit has
-    the status of a busy API and is told from it by the text."""
+    the status of a busy API, and only the text separates the two."""
     by_text = ending_by_text(text, texts) or "api_error"
     return by_text if status is None or (status, by_text) == ("overloaded", "limit") else status
 

@@ -106,7 +106,7 @@ class Framing:
 
 
 class Place:
-    """Where the lines of one feed stand: `frame` is the number of the first, `offset` the byte it begins at."""
+    """The place of the lines of one feed: `frame` is the number of the first, `offset` the byte it begins at."""
 
     def __init__(self, frame: int, offset: int, lines: Sequence[bytes | Oversized]) -> None:
         self.first = frame

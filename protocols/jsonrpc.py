@@ -3,7 +3,7 @@
 Guarantees: `read` raises on no bytes. What has a method and an id is the peer's request, what has a method alone a
 notification, what has an id alone the reply to a request of ours. The two sides count their ids independently, so
 they collide; ours are numbers, kept with what was asked, and a peer's id is kept as it was written, number or text.
-A reply that nobody waits for is `Misplaced`. Of a frame whose known fields changed their shape, the rest survives.
+A reply without a request is `Misplaced`. Of a frame whose known fields changed their shape, the rest survives.
 
 Not here: what a method means. A dialect brings its tables; `params` and `result` stay bytes until it decodes them.
 """
@@ -46,7 +46,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> Kind:
-        """What it is, by its members. An id of null stands for none in what has a method."""
+        """The kind, by its members. An id of null stands for none in what has a method."""
         if not self.method:
             return "reply"
         return "request" if bytes(self.id) not in (b"", b"null") else "notification"
@@ -142,7 +142,7 @@ def refuse(key: str, text: str, *, code: int = METHOD_NOT_FOUND, tag: bool = Tru
 
 
 def settle(memo: Memo, message: Message) -> PendingRequest | Misplaced:
-    """What a reply is to, taken out of the ledger."""
+    """Take the request of a reply out of the pending ones."""
     pending = pending_requests(memo).open.pop(decoded_or(0, int, message.id), None)
     if pending is None:
         return Misplaced(memo.frame, memo.turn, "reply", "")

@@ -60,7 +60,7 @@ _BESIDE: Mapping[str, str] = {
 
 
 def side_data(result: object) -> dict[str, Any]:
-    """What came beside the text of a tool's result, under its names in MCP; {} for a result that has nothing of it."""
+    """The data beside the text of a tool's result, under its names in MCP; {} where there is none."""
     if not isinstance(result, dict):
         return {}
     fields = cast("dict[str, Any]", result)

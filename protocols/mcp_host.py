@@ -38,8 +38,8 @@ class Call:
 
 @attrs.frozen(kw_only=True)
 class Handled:
-    """What one message comes to. `outcome` is the reply that is owed; `call` is to be carried out; `cancelled` is the id
-    of a call that nobody waits for any more, as it was written."""
+    """The effect of one message. `outcome` is its reply; `call` is to be carried out; `cancelled` is the id
+    of a call that was cancelled, as it was written."""
 
     outcome: Outcome | None = None
     call: Call | None = None
@@ -66,7 +66,7 @@ class _Cancelled(msgspec.Struct, frozen=True, gc=False):
 
 
 def handle(memo: Memo, tools: Sequence[HostTool], message: Message, path: str) -> Handled:
-    """What a message of the client's comes to; `path` begins the kind of what is not recognized in it."""
+    """Handle a message of the client; `path` begins the kind of what is not recognized in it."""
     match message.kind, message.method:
         case "request", "tools/call":
             return _handle_call(memo, tools, message)
@@ -91,7 +91,7 @@ def fault(code: int, text: str) -> Outcome:
 
 
 def returned(answer: ToolReturn) -> Outcome:
-    """What a call gave, a failure included: the model reads both."""
+    """The result of a call, a failure included: the model reads both."""
     content = [{"type": "text", "text": answer.text}]
     return {"result": {"content": content, "isError": answer.is_error}}
 

@@ -73,7 +73,7 @@ class ToolLine:
         return out
 
     def data_to_send(self) -> bytes:
-        """The replies that are owed since the last time."""
+        """The replies since the last call of this method."""
         data = b"".join(self._to_send)
         self._to_send.clear()
         return data
@@ -83,14 +83,14 @@ class ToolLine:
         return request in self._open
 
     def write(self, answer: ToolReturn) -> bytes:
-        """The bytes of an answer. Raises Misuse where nobody waits for it."""
+        """The bytes of an answer. Raises Misuse where its call is not open."""
         if (key := self._open.pop(answer.id, None)) is None:
             raise Misuse(f"{answer.id!r} is not an open call of a tool", request="tool_return")
         self._of.calls.pop(answer.id, None)
         return _line(key, returned(answer))
 
     def hang_up(self) -> list[AnyEvent]:
-        """The client is gone, and nobody waits for its calls."""
+        """Withdraw all calls: the client is gone."""
         return [self._withdraw(request) for request in [*self._open]]
 
     def _read(self, line: bytes, *, kept: bool) -> list[AnyEvent]:

@@ -20,7 +20,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Content = str | Sequence[str | Mapping[str, Any]]
 
 LABELS: Mapping[Role, str] = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
-"""Role → what stands before what it said."""
+"""Role → label before its text."""
 
 _LABEL = re.compile(
     r"^\\*(?:System|User|Assistant|Tool|Documents|Tools)(?: \([^\n]*\))?:[ \t]*$", re.MULTILINE
@@ -36,7 +36,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one role said: text, or parts of it. A part is a text, or an object with a `text`; any other is named only.
+    """A message of one role: text, or parts of it. A part is a text, or an object with a `text`; any other is named only.
 
     `calls` are the tools that an assistant called in it; `name` says of whom a tool's result is.
     """

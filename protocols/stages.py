@@ -54,7 +54,7 @@ def refusal(event: object, validators: Sequence[Validator]) -> str | None:
 
 
 def refused(event: AnyEvent, why: str) -> Iterator[AnyEvent]:
-    """What is told in the place of an event that was refused."""
+    """The events in the place of one that was refused."""
     yield Garbled(event.frame, event.turn, "refused", str(event.__struct_config__.tag), error=why)
     if isinstance(event, TurnEnded):
         error = f"a validator refused it: {why}"

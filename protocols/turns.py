@@ -10,7 +10,7 @@ from proctor.protocols.vocabulary import AnyEvent, Ending, TurnEnded, TurnStarte
 
 
 def begin_turn(memo: Memo, prompts: Sequence[str], *, solicited: bool | None = None) -> TurnStarted:
-    """Open a turn that answers these prompts; it is solicited where there are any, if nothing else is said."""
+    """Open a turn that answers these prompts; by default it is solicited where there are any."""
     turn = memo.open_turn(prompts, solicited=bool(prompts) if solicited is None else solicited)
     return TurnStarted(memo.frame, turn.id, turn.solicited, tuple(prompts))
 

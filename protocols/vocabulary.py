@@ -171,7 +171,7 @@ class RequestWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=T
 
 
 class Steered(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """What was sent while a turn ran, a `Steer` or a `Prompt` with this id, was taken into that turn."""
+    """A `Steer` or a `Prompt` with this id, sent while a turn ran, was taken into that turn."""
 
     request: str
 
@@ -205,7 +205,7 @@ class TurnEnded(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
     """The end of a turn, with the CLI's own account of it.
 
     `cost_usd` is this turn's share, `total_cost_usd` the session's so far (US dollars); `duration` is in seconds.
-    `prompts` are the ids of the requests it answers, empty when nobody asked. `detail` is the CLI's own word.
+    `prompts` are the ids of the requests it answers, empty for an unsolicited turn. `detail` is the CLI's own word.
     """
 
     ending: Ending
@@ -259,7 +259,7 @@ class Unrecognized(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True)
 
 
 class Misplaced(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """A known frame in a phase where it means nothing, such as the reply to a request nobody made."""
+    """A known frame in a phase where it means nothing, such as a reply without a request."""
 
     kind: str
     phase: str
@@ -318,7 +318,7 @@ AnyEvent = (
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
-    """Something the host tells the CLI. `id` is the host's, a UUID where the CLI asks for one."""
+    """A message of the host to the CLI. `id` is the host's, a UUID where the CLI asks for one."""
 
     id: str
 
@@ -327,7 +327,7 @@ class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
     """A user message: plain text, or content blocks in the shape of the CLI's own API.
 
     `commands` lets the CLI take a leading slash as one of its commands and `@path` as a file. Without it the text is
-    only text, where the CLI can be told so. `attachments` are translated to what the CLI takes; what of them travels
+    only text, where the CLI has a flag for that. `attachments` are translated to what the CLI takes; what of them travels
     by the arguments of a process is named in its launch as well. `schema` is the JSON schema of the answer to this prompt,
     for a CLI that takes one with each (the capability `turn_schema`).
     """
@@ -383,7 +383,7 @@ class ToolReturn(Request, frozen=True, tag=_snake, omit_defaults=True):
 
 
 class HookVerdict(Request, frozen=True, tag=_snake, omit_defaults=True):
-    """The answer to the `HookCalled` with this id: go on, or block with a `reason` that the model is told.
+    """The answer to the `HookCalled` with this id: go on, or block with a `reason` for the model.
 
     `input` replaces the tool's input and `context` is added to the conversation, where the point allows it.
     """

@@ -60,8 +60,8 @@ class Lines:
 
 
 class PeerStreams:
-    """What the far end has of the line: its input, its output and a place to complain. `shown` is what
-    the host sees of it from outside, running and without a guard unless the function sets something else."""
+    """The streams of the peer: its input, its output and its stderr. `shown` is its condition as the host sees it
+    from outside, running and without a guard unless the function sets something else."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class PeerStreams:
         """Put bytes on stderr; never waits."""
 
     async def receive_some(self) -> bytes:
-        """The next message; `b""` at the end of the input, for ever."""
+        """The next message; `b""` at the end of the input, each time."""
         try:
             return await self._incoming.receive()
         except trio.EndOfChannel:
@@ -87,45 +87,45 @@ class PeerStreams:
         return Lines(self.receive_some)
 
     async def send_all(self, data: bytes) -> None:
-        """Say something; waits while the host does not read."""
+        """Send output; waits while the host does not read."""
         if data:  # an empty chunk would be taken for the end
             await self._outgoing.send(data)
 
     def end_output(self) -> None:
-        """Say nothing more, and live on."""
+        """Close the output, and live on."""
         self.shown = attrs.evolve(self.shown, stdout="closed")
         self._outgoing.close()
 
     def end_input(self) -> None:
-        """Take nothing more, and live on."""
+        """Close the input, and live on."""
         self.shown = attrs.evolve(self.shown, stdin="closed")
         self._incoming.close()
 
     def hang_up(self) -> None:
-        """Leave the line altogether."""
+        """Close both."""
         self._incoming.close()
         self._outgoing.close()
 
 
 Peer = Callable[[PeerStreams], Awaitable[int | None]]
-"""The whole life of a far end; what it returns is its exit status."""
+"""The whole life of a peer; it returns its exit status."""
 
 
-def in_memory(far_end: Peer, *, name: str = "an in-memory peer") -> Reach:
-    """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
-    return partial(MemoryTransport, partial(_always, far_end), name)
+def in_memory(peer: Peer, *, name: str = "an in-memory peer") -> Reach:
+    """Reach `peer` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
+    return partial(MemoryTransport, partial(_always, peer), name)
 
 
 OpenPeer = Callable[[], AbstractAsyncContextManager[Peer]]
-"""Makes a far end and what it needs, for as long as it is connected; raises what keeps it from being connected."""
+"""Makes a peer with its resources, for as long as it is connected; raises what keeps it from being connected."""
 
 
 class MemoryTransport:
     """A `Transport` to a function."""
 
-    def __init__(self, open_far_end: OpenPeer, name: str, start: Start) -> None:
+    def __init__(self, open_peer: OpenPeer, name: str, start: Start) -> None:
         self._usage = TransportState(name)
-        self._open = open_far_end
+        self._open = open_peer
         self._task = _Task(name, start.on_stderr)
         self._stopping = False
         self._nursery: trio.Nursery
@@ -137,24 +137,24 @@ class MemoryTransport:
 
     @property
     def exit(self) -> ExitReason | None:
-        """How the function ended, None before."""
+        """The exit of the function, None before."""
         return self._task.exit
 
     @property
     def stderr(self) -> bytes:
-        """The last 64 KiB of its complaints."""
+        """The last 64 KiB of its stderr."""
         return self._task.stderr
 
     @property
     def condition(self) -> Condition:
-        """What the function shows of itself, and which of its streams are open."""
+        """The condition that the function shows, and which of its streams are open."""
         return self._task.condition
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[None]:
         """Call it for the length of a block. Raises what its opening does."""
         self._usage.connect()
-        async with self._open() as far_end, _beside(partial(self._task.live, far_end)) as self._nursery:
+        async with self._open() as peer, _beside(partial(self._task.live, peer)) as self._nursery:
             self._usage.phase = "connected"
             try:
                 yield
@@ -169,7 +169,7 @@ class MemoryTransport:
             await self._task.send(data)
 
     def messages(self) -> Chunks:
-        """What it says, one message for each `send_all`."""
+        """Its output, one message for each `send_all`."""
         self._usage.read()
         return Chunks(self._task.receive)
 
@@ -193,7 +193,7 @@ class MemoryTransport:
         return await self._task.wait()
 
     async def stop(self, ladder: Sequence[Step]) -> ExitReason:
-        """Take it down; in a task of its own, so that who waits may be cancelled."""
+        """Stop it, in a task of its own, so that the caller may be cancelled."""
         self._must_be_connected()
         if not self._stopping and self.exit is None:
             self._stopping = True
@@ -223,11 +223,11 @@ class _Task:
         outgoing, self._output = trio.open_memory_channel[bytes](MAX_WAITING)
         self._side = PeerStreams(incoming, outgoing, self.complain)
 
-    async def live(self, far_end: Peer) -> None:
+    async def live(self, peer: Peer) -> None:
         self._born = trio.current_time()
         status: int | None = None
         with self._scope:
-            status = await self._play(far_end)
+            status = await self._play(peer)
         if self._failure is not None:
             self.exit = Crash(self._failure)
         elif self._scope.cancelled_caught:
@@ -238,9 +238,9 @@ class _Task:
         self._side.hang_up()
         self.close_stdin()
 
-    async def _play(self, far_end: Peer) -> int | None:
+    async def _play(self, peer: Peer) -> int | None:
         try:
-            return await far_end(self._side)
+            return await peer(self._side)
         except AgentError as error:
             self._failure = error
             self.complain(str(error).encode("utf-8", "replace"))
@@ -256,10 +256,10 @@ class _Task:
         shown = self._side.shown
         return shown if self.stdin_closed_at is None else attrs.evolve(shown, stdin="closed")
 
-    def complain(self, words: bytes) -> None:
-        self.stderr = (self.stderr + words)[-STDERR_LIMIT:]
-        with suppress(RecordingFailed):  # the next frame tells who must act
-            self._on_stderr(words)
+    def complain(self, text: bytes) -> None:
+        self.stderr = (self.stderr + text)[-STDERR_LIMIT:]
+        with suppress(RecordingFailed):  # the next frame raises it where it is handled
+            self._on_stderr(text)
 
     async def receive(self) -> bytes:
         try:
@@ -312,8 +312,8 @@ class _Task:
 
 
 @asynccontextmanager
-async def _always(far_end: Peer) -> AsyncGenerator[Peer]:
-    yield far_end
+async def _always(peer: Peer) -> AsyncGenerator[Peer]:
+    yield peer
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from proctor.protocols.vocabulary import HOST, AnyEvent, Notice, Text, TextDelta
 def add_chunk(
     memo: Memo, text: str, *, thought: bool, message: str | None, parent: str | None
 ) -> list[AnyEvent]:
-    """A chunk as events: the block before it where that is over now, and the piece itself where pieces are wanted."""
+    """A chunk as events: the block before it where that is over now, and the piece itself where the launch asks for pieces."""
     batches = state_of(memo).batches
     batch = batches.get(parent)
     ended: list[AnyEvent] = []
@@ -53,7 +53,7 @@ def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
 
 
 def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
-    """What was said so far of this message was never said: the call of the model that said it broke."""
+    """Void the pieces of this message: the model call that wrote them failed."""
     kept = state_of(memo)
     batch = kept.batches.get(parent)
     streamed = batch is not None and batch.message == message
@@ -69,7 +69,7 @@ def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
 
 
 def voided(frame: int, turn: str | None, message: str, parent: str | None, texts: int = 0) -> Notice:
-    """Says that what was said so far of this message does not count: its open pieces, and so many whole `texts`."""
+    """The notice that the pieces of this message are void: its open ones, and so many whole `texts`."""
     text = "the model call failed; discard the pieces of this message"
     whole = {"texts": texts} if texts else {}
     return Notice(frame, turn, "attempt_void", text, {"message": message, "parent": parent, **whole})

@@ -21,7 +21,7 @@ from proctor.protocols.vocabulary import Answered, AnyEvent, Notice, Started
 
 VERSION = 1
 GREETING = "greeting"
-"""What the last reply of the greeting is told as an answer to."""
+"""Id of the request that the last reply of the greeting answers."""
 
 SETTINGS: Mapping[str, str] = {
     "model": "model",
@@ -43,7 +43,7 @@ def greet(memo: Memo) -> bytes:
 
 
 def read_initialized(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
-    """What the agent is and can; the session is asked for."""
+    """Note the version and the capabilities of the agent, and open the session."""
     if message.error is not None:
         return _refused(memo, describe_fault(message.error))
     reply, odd = jsonrpc.result(memo, Initialized, message, "initialize")
@@ -96,8 +96,7 @@ def _servers(memo: Memo, kept: SessionState) -> tuple[list[dict[str, Any]], list
         return [], []
     by_http = kept.abilities.mcp_capabilities.http
     taken = {name: one for name, one in memo.launch.mcp.items() if by_http or not one.url}
-    describe_fault = [server(name, one) for name, one in taken.items()]
-    return describe_fault, [
+    return [server(name, one) for name, one in taken.items()], [
         *_not_taken(memo, sorted(memo.launch.mcp.keys() - taken.keys())),
         *_trusting(memo, kept),
     ]

@@ -49,8 +49,8 @@ class Profile:
     counts of a turn's reply are about. `failure_sign`: the path in the `_meta` of a `session_info_update`, and the
     value there, that says that the turn has failed although it will end well, with the error as its text. `codes` and
     `texts` give an error's cause. `history_end`: the update that follows the history of a loaded session, for an agent
-    that answers before it has told it. `mode`: the one a session is set to when the launch names none. `fruitless` bounds
-    the model calls in a row that bring only text (None: no bound). `servers` says where it is told of MCP servers: when a
+    that answers before it has sent it. `mode`: the one a session is set to when the launch names none. `fruitless` bounds
+    the model calls in a row that bring only text (None: no bound). `servers` says when it gets its MCP servers: when a
     session is opened, or by a launch of its own; `trust` is the variable that calls the working folder trusted, for an
     agent that starts no server in any other; `adds` names arguments that it adds to the tools of servers (see `Dialect`).
     """
@@ -138,7 +138,7 @@ CODEX_ACP = Profile(
 )
 """codex-acp 2.6.0, the adapter over `codex app-server`. A tool goes on running after an interrupt.
 
-Its own first mode, `agent`, has a model decide what may be done: nobody would be asked. So sessions are set to `read-only`,
+Its own first mode, `agent`, has a model decide what may be done, and asks no one else. So sessions are set to `read-only`,
 where, as with Codex itself, what needs more is asked of the permission policy.
 """
 

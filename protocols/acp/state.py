@@ -15,7 +15,7 @@ from proctor.protocols.vocabulary import HOST, Prompt
 
 @attrs.define
 class DeltaBatch:
-    """Chunks of one text that belong together: of one message, thought or said. `frame` is the line of the last one;
+    """Chunks of one text that belong together: of one message, thought or text. `frame` is the line of the last one;
     `gap` says that one was too long to be read."""
 
     thought: bool
@@ -51,8 +51,9 @@ class PendingQuestion:
 
 @attrs.define
 class TurnState:
-    """What belongs to the turn that runs: the last text `text`, of which `message`, how many whole `texts` of that message there were, and whether a part of it was not read (`gap`),
-    whether something was said after the last denial (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
+    """The state of the running turn: the last text `text`, of which `message`, how many whole `texts` of that message there
+    were, and whether a part of it was not read (`gap`), whether text followed the last denial (`answered`), the tools
+    `denied`, the text of a `failure`, the model calls in a row that brought only text."""
 
     text: str | None = None
     message: str | None = None
@@ -72,7 +73,7 @@ class TurnState:
 class SessionState:
     """`current` is the prompt that the agent works on, `held` are those that wait for its end; `pending_settings` the settings
     of the launch not made yet; `options` the session's own by category, with id and value; `settled` the questions
-    that were answered for the host, whose withdrawal is still to be told; `replaying` that history is still to come."""
+    that were answered for the host, whose withdrawal is still to be reported; `replaying` that history is still to come."""
 
     profile: Profile
     abilities: Abilities = attrs.field(factory=Abilities)

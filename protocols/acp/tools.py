@@ -108,7 +108,7 @@ def _object(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def _terminal(meta: msgspec.Raw) -> list[str]:
-    """What a terminal of the agent's own has printed, which codex-acp sends beside the call."""
+    """The output of a terminal of the agent's own, which codex-acp sends beside the call."""
     data = member(value(meta), "terminal_output_delta", "data")
     return [data] if isinstance(data, str) else []
 
@@ -187,7 +187,7 @@ def settle_questions(memo: Memo) -> bytes:
 
 
 def read_cancel(memo: Memo, message: jsonrpc.Message) -> Out:
-    """The agent takes a question back; it is answered as cancelled, and the host is told."""
+    """The agent takes a question back; it is answered as cancelled, and the host gets an event."""
     cancelled, odd = jsonrpc.params(memo, Cancelled, message)
     key = bytes(cancelled.request_id).decode()
     if state_of(memo).questions.pop(key, None) is None:

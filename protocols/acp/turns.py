@@ -81,7 +81,7 @@ def _carried(attachment: Attachment) -> dict[str, Any]:
 
 
 def takes(memo: Memo, attachment: Attachment) -> bool:
-    """Pictures and sounds, where this agent said so in the greeting. Resources of bytes are left out by some, silently."""
+    """Pictures and sounds, where this agent reported so in the greeting. Resources of bytes are left out by some, silently."""
     if not memo.greeted:
         return attachment.mime.startswith(("image/", "audio/"))
     abilities = state_of(memo).abilities.prompt_capabilities
@@ -122,7 +122,7 @@ def end_turn(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingReque
 
 
 def _withdrawn(memo: Memo, kept: SessionState) -> list[AnyEvent]:
-    """What was asked and needs no answer any more: settled by an interrupt, or left open by the agent."""
+    """Withdraw the questions that need no answer any more: settled by an interrupt, or left open by the agent."""
     ids = [*kept.settled, *kept.questions]
     kept.settled.clear()
     kept.questions.clear()
@@ -164,7 +164,7 @@ def _ended(
 def _verdict(
     kept: SessionState, fault: jsonrpc.Fault | None, reply: Prompted
 ) -> tuple[Ending, str | None, str | None]:
-    """What ended the turn, the agent's word for it, and what to tell a person."""
+    """The ending of the turn, the agent's word for it, and a text for a person."""
     turn, word = kept.turn, reply.stop_reason
     if turn.endless:
         return "api_error", "endless", WORDS["endless"]
@@ -182,7 +182,7 @@ def _verdict(
 
 
 def cause(profile: Profile, code: int, text: str) -> Ending:
-    """What ended a turn, by the code of its error, else by its text; the text tells a usage limit from a busy API."""
+    """The ending of a turn by the code of its error, else by its text, which separates a usage limit from a busy API."""
     return cause_of(text, profile.texts, status=profile.codes.get(code))
 
 

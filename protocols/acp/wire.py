@@ -81,13 +81,13 @@ class Info(Wire, frozen=True, gc=False):
 
 
 class Reached(Wire, frozen=True, gc=False):
-    """How MCP servers can be reached, besides by a command."""
+    """Transports of MCP servers besides a command."""
 
     http: bool = False
 
 
 class Parts(Wire, frozen=True, gc=False):
-    """What a prompt may hold beside text."""
+    """Kinds of content that a prompt may hold beside text."""
 
     image: bool = False
     audio: bool = False

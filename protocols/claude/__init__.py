@@ -1,4 +1,4 @@
-"""Claude Code's wire: what its CLI is started with, told, and says."""
+"""Claude Code's wire: its launch, its requests and its frames."""
 
 from proctor.protocols.claude.dialect import CLAUDE
 

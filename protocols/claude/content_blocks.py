@@ -33,7 +33,7 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
-    """What the agent says, or the synthetic answer that stands for an API failure."""
+    """Read the text of the agent, or the synthetic answer that stands for an API failure."""
     if frame.error is not None:
         return _read_failure(memo, frame)
     if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):

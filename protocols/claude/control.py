@@ -2,10 +2,10 @@
 
 Guarantees: every question is passed on (an approval, a hook, a tool of the host), answered here (the rest of the
 host's MCP server), or refused at once, because the CLI waits for the reply without a clock of its own. Replies are
-matched by id; one that nobody waits for is `Misplaced`, unless it is the echo of a reply of ours
+matched by id; one without a request is `Misplaced`, unless it is the echo of a reply of ours
 (`--replay-user-messages` echoes those too).
 
-A greeting is refused (`Memo.refused`) where the CLI cannot keep the host's hooks, or refuses to be told of them.
+A greeting is refused (`Memo.refused`) where the CLI cannot keep the host's hooks, or refuses them.
 What becomes of prompts queued behind a turn that we interrupt: each that the CLI still holds is a notice
 `prompt_queued`, and has its turn later; each that it drops is a notice `prompt_cancelled`.
 """

@@ -1,7 +1,8 @@
-"""Claude Code: how it is started, told and stopped. Its frames are read by `frames`.
+"""Claude Code: its launch, its requests and its stop. Its frames are read by `frames`.
 
 Two modes. A session takes user messages and control requests as JSON lines on stdin for as long as it lives; a
-one-shot run takes its prompt as plain text and then the end of stdin. In both the prompt never is an argument, and every other value is joined to its flag by `=`, so that a leading dash cannot make a flag of it.
+one-shot run takes its prompt as plain text and then the end of stdin. In both the prompt never is an argument, and
+every other value is joined to its flag by `=`, so that a leading dash cannot make a flag of it.
 
 Closed unless opened: the user's settings files, MCP servers that are not named, and the tools that reach other
 sessions of the same user. A prompt is text: a leading slash is no command and `@path` no file, in the versions that
@@ -67,11 +68,11 @@ CAPABILITIES: Mapping[str, Version] = {
 `blocking_hooks`: there the greeting tells."""
 
 PERMISSION_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan"})
-"""The modes that there are. 2.1.197 takes any word for one, and goes on as if it had been told nothing."""
+"""The modes that there are. 2.1.197 takes any word for one, and goes on as before."""
 
 
 def launch(options: Launch) -> Command:
-    """The command line and environment for what is wanted. Raises ArgumentTooLong for a value beyond 128 KiB."""
+    """The command line and environment of a launch. Raises ArgumentTooLong for a value beyond 128 KiB."""
     argv = [*options.executable, "-p", "--output-format=stream-json", "--verbose"]
     if options.mode == "session":
         argv += ["--input-format=stream-json", "--permission-prompt-tool=stdio"]
@@ -95,8 +96,8 @@ def _isolation(options: Launch) -> Iterator[str]:
         yield from (f"--add-dir={folder}" for folder in _memory_folders(options))
     if options.attachments:  # of a one-shot run, which has nobody to ask before it reads elsewhere
         yield f"--add-dir={options.scratch}/{PAYLOADS}"
-    asked_for = {*options.allowed_tools, *(options.tools or ())}
-    reaching = [tool for tool in REACHING_TOOLS if tool not in asked_for]
+    named = {*options.allowed_tools, *(options.tools or ())}
+    reaching = [tool for tool in REACHING_TOOLS if tool not in named]
     if denied := [
         *options.disallowed_tools,
         *(tool for tool in reaching if tool not in options.disallowed_tools),
@@ -216,7 +217,7 @@ def greet(memo: Memo) -> bytes:
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The bytes for a request. Raises Misuse for what this CLI cannot be told, or not in this mode."""
+    """The bytes for a request. Raises Misuse for requests that this CLI does not take, or not in this mode."""
     match request:
         case Prompt():
             return _write_prompt(memo, request)

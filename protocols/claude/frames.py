@@ -4,11 +4,11 @@ Guarantees: `read` raises on no bytes. What a frame holds that is not modelled b
 and costs nothing beside it: blocks are decoded one by one, and a known frame with a changed field is decoded without
 that field. A frame that means nothing to a consumer is counted by kind in `Memo.quiet`.
 
-Requests of the CLI that no host of ours serves (dialogs, hooks and servers that nobody registered) are refused at
+Requests of the CLI that no host of ours serves (dialogs, hooks and servers that are not registered) are refused at
 once, because the CLI waits for the reply without a clock of its own.
 
 Text deltas come before the block they belong to. When the attempt that streamed them fails, no block follows: a
-`Notice(code="attempt_void")` says that the pieces since the last whole block were never said.
+`Notice(code="attempt_void")` voids the pieces since the last whole block.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def read(memo: Memo, line: bytes) -> Out:
 
 
 def read_lines(memo: Memo, lines: Sequence[bytes]) -> Iterator[Run | Out]:
-    """What `read` gives of each line, in order; the text deltas that follow each other come as one list."""
+    """The events that `read` gives of each line, in order; the text deltas that follow each other come as one list."""
     number, run = memo.frame, Run()
     for line in lines:
         number += 1

@@ -1,4 +1,4 @@
-"""The host's hooks as Claude Code calls them back, and what each of its points can be told.
+"""The host's hooks as Claude Code calls them back, and the replies that each of its points takes.
 
 Guarantees: a blocking hook is either kept or the session is refused. It is kept where its point is called
 back at all, where the CLI can be stopped there, and where the CLI blocks when the hook's reply is an error
@@ -31,7 +31,7 @@ GRACE = 5.0
 
 @attrs.frozen(kw_only=True)
 class Point:
-    """What the CLI can be told at a point. `stop`: how it is stopped there (None: it cannot be); `rewrites`: the
+    """The replies that the CLI takes at a point. `stop`: how it is stopped there (None: it cannot be); `rewrites`: the
     tool's input can be replaced; `context`: text can be added for the model."""
 
     stop: Literal["permission", "decision"] | None = None
@@ -48,7 +48,7 @@ POINTS: Mapping[str, Point] = {
     "SubagentStart": Point(context=True),
     "SubagentStop": Point(stop="decision"),
 }
-"""By the CLI's word. After a tool, `stop` means that the model is told so; at a stop, that the agent goes on."""
+"""By the CLI's word. After a tool, `stop` means that the model reads the reason; at a stop, that the agent goes on."""
 
 NEVER_CALLED = frozenset({"SessionStart", "SessionEnd"})
 """Points outside of the life of the connection: the CLI takes such a hook and never calls it."""

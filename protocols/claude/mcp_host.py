@@ -5,7 +5,7 @@ messages mean is `protocols.toolserver`'s; here is the envelope around them, and
 goes to the host, as `ToolRequested`, and is answered by a `ToolReturn`.
 
 A call that is cancelled is withdrawn: by `notifications/cancelled` where the turn is interrupted (seen in both tested
-versions), or by `control_cancel_request`. A return that comes after that has nobody to go to.
+versions), or by `control_cancel_request`. A return that comes after that is dropped.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _withdraw(memo: Memo, key: str) -> Out:
 
 
 def forget(memo: Memo, request: str) -> None:
-    """Nobody waits for the answer to this request any more; its cancellation may still be repeated."""
+    """Drop the record of a request that needs no answer any more; its cancellation may still be repeated."""
     kept = state_of(memo)
     memo.calls.pop(request, None)
     kept.tool_calls.pop(request, None)

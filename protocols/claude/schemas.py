@@ -2,7 +2,7 @@
 
 One word that its checker does not know (`format: date` in 2.1.197) makes it drop the schema without a word, and answer in
 prose. So what it may not know is left out; that only allows more, and the host checks the answer by the whole schema.
-What would allow less when something in it is left out (`not`, `if`, `oneOf`) is left out or said as `anyOf`.
+What would allow less when something in it is left out (`not`, `if`, `oneOf`) is left out or written as `anyOf`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The start and the end of a turn of Claude Code.
 
 Guarantees: a `result` line ends exactly one turn, the one that it names by the ids of the prompts it answers, else by
-its origin (background work that ended is nobody's answer), else the oldest open one. A `result` for which no turn is
+its origin (background work that ended answers no prompt), else the oldest open one. A `result` for which no turn is
 open but a prompt waits begins its turn first, so that a refused start has a turn too. A `result` that was lost ends
 its turn when the next one begins. The cause comes from tables.
 
 `is_error` decides, then the subtype, then the reason; where the reason only says that the API failed, the word of the
-synthetic answer before it, then the HTTP status. A rejection by a usage limit is told apart from a busy server.
+synthetic answer before it, then the HTTP status. A rejection by a usage limit is separate from a busy server.
 
 Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
 share is None. 2.1.197 starts again at zero in a resumed process, 2.1.330 goes on.
@@ -50,7 +50,7 @@ NAMES_PROMPTS = (2, 1, 330)
 REFUSED_START: Ending = "refused_start"
 
 GOOD: frozenset[Ending] = frozenset({"completed", "interrupted"})
-"""The endings under which what was said is the agent's own text."""
+"""The endings under which the text is the agent's own text."""
 
 PROMPT_BLOCKED = "prompt_blocked"
 """The `detail` of a turn whose prompt a hook of the host kept out."""
@@ -91,7 +91,7 @@ UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 @attrs.define
 class SessionState:
-    """What Claude Code's frames of one turn say that only its end needs.
+    """Facts of Claude Code's frames of one turn that only its end needs.
 
     `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
     the turn that an approval holds up, by its id; `decided` the last questions that got their answer; `tool_calls`
@@ -178,7 +178,7 @@ def _take_in(memo: Memo, turn: OpenTurn, prompt: str) -> Steered:
 
 
 def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
-    """What became of a prompt that the CLI had queued."""
+    """The fate of a prompt that the CLI had queued."""
     if frame.state == "started" and (taken := fold(memo, frame.command_uuid)):
         return taken
     if frame.state == "cancelled" and frame.command_uuid in memo.waiting_prompts():
@@ -189,7 +189,7 @@ def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
 
 
 def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
-    """The end of the turn that this result is about, after its beginning where that was never said."""
+    """The end of the turn that this result is about, after its beginning where that was not reported."""
     ending = _ending(result, state_of(memo))
     begun: list[AnyEvent] = []
     turn = _named(memo, result)
@@ -228,8 +228,8 @@ def _named(memo: Memo, result: Result) -> OpenTurn | None:
     for turn in memo.open_turns:
         if any(prompt in ids for prompt in turn.prompts):
             return turn
-    asked_for = result.origin is None
-    alike = [turn for turn in memo.open_turns if turn.solicited == asked_for]
+    solicited = result.origin is None
+    alike = [turn for turn in memo.open_turns if turn.solicited == solicited]
     return next(iter(alike or memo.open_turns), None)
 
 

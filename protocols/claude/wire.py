@@ -17,7 +17,7 @@ NO_RAW = msgspec.Raw(b"")
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
-    """A line of stdout, told apart by its `type`."""
+    """A line of stdout; its `type` is the tag."""
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
@@ -219,7 +219,7 @@ class RateLimit(Wire, frozen=True, gc=False, tag="rate_limit_event"):
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How long a tool ran; a sub-agent's run is its total."""
+    """The duration of a tool; a sub-agent's run is its total."""
 
     duration_ms: float | None = None
     total_duration_ms: float | None = None
@@ -241,7 +241,7 @@ class Reset(Wire, frozen=True, gc=False, tag="conversation_reset"):
 
 
 class Untyped(msgspec.Struct, frozen=True, gc=False):
-    """What any object may say of itself."""
+    """The kind of any object."""
 
     type: str = ""
     subtype: str = ""

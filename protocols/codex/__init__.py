@@ -1,4 +1,4 @@
-"""Codex's wire: what its CLI is started with, told, and says."""
+"""Codex's wire: its launch, its requests and its frames."""
 
 from __future__ import annotations
 

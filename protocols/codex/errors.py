@@ -59,7 +59,7 @@ _STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})", re.ASCII)
 
 @attrs.frozen
 class Cause:
-    """Why the model's API failed: Codex's word and the HTTP status, as far as it said."""
+    """Why the model's API failed: Codex's word and the HTTP status, as far as it reports them."""
 
     word: str = ""
     status: int | None = None
@@ -78,14 +78,14 @@ def cause_of(failure: Failure) -> Cause:
 
 
 def ending_of(cause: Cause, text: str) -> Ending:
-    """By the word; where that only says that the API could not be had, by the status; else by what was said."""
+    """By the word; where that only says that the API could not be had, by the status; else by the text."""
     if cause.word in CONNECTIONS:
         return STATUSES.get(cause.status or 0, "api_error")
     return FAILURES.get(cause.word) or by_words(text)
 
 
 def by_words(text: str) -> Ending:
-    """By what was said for people: an HTTP status in it, else what it speaks of."""
+    """By the text for people: an HTTP status in it, else its pattern."""
     if (status := status_of(text)) is not None:
         return STATUSES.get(status, "api_error")
     return ending_by_text(text, WORDS) or "error"

@@ -1,11 +1,11 @@
 """Codex by `codex exec --json`: one prompt, one turn, then the end of the process.
 
 Guarantees: the prompt is text on stdin, never an argument. An `error` line is no end: only `turn.completed` and
-`turn.failed` are. What went wrong is told in words alone, so its cause is found in them, by a table. Nothing can be
+`turn.failed` are. A failure has only a text, so a table of patterns gives its cause. Nothing can be
 asked or answered: the CLI refuses what would need an approval, often without a line of it.
 
 The usage it reports is the whole thread's, so a resumed run has none of its own to tell. A session id that is not a
-UUID is taken for a name and, when nobody has it, quietly begins another thread: it is refused before the start.
+UUID is taken for a name and, when it is unknown, quietly begins another thread: it is refused before the start.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def launch(options: Launch) -> Command:
-    """The command line for what is wanted. Raises Misuse for a session id that is not a UUID, or a schema not JSON."""
+    """The command line of a launch. Raises Misuse for a session id that is not a UUID, or a schema not JSON."""
     if options.resume is not None and _UUID.fullmatch(options.resume) is None:
         raise Misuse(f"resume must be a thread's UUID, got {options.resume!r}", request="launch")
     verb = ("fork" if options.fork else "resume",) if options.resume is not None else ()
@@ -121,12 +121,12 @@ def _ignored(options: Launch) -> tuple[str, ...]:
 
 
 def greet(memo: Memo) -> bytes:
-    """Nothing: the prompt is the first that is said."""
+    """Nothing: the prompt comes first."""
     return b""
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The prompt as text. Raises Misuse for content blocks, and for whatever a one-shot run cannot be told."""
+    """The prompt as text. Raises Misuse for content blocks, and for every other request."""
     if not isinstance(request, Prompt):
         raise Misuse(f"a one-shot run does not support {request!r}", request="write")
     if request.blocks:

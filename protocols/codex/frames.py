@@ -5,10 +5,10 @@ method; one that is not modelled is `Unrecognized`, and a request of that kind i
 
 A connection carries more threads than ours: each sub-agent has its own, with turns that begin and end among ours. What
 is about another thread never is our answer: its items name as `parent` the tool call that made it, or are notices
-where that cannot be told.
+where the call is not known.
 
 Text deltas come before the item they belong to. A retry begins another item and repeats them: a
-`Notice(code="attempt_void")` says that the pieces since the last whole block were never said.
+`Notice(code="attempt_void")` voids the pieces since the last whole block.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _read_completed(memo: Memo, message: jsonrpc.Message) -> Out:
 
 
 def _foreign(memo: Memo, moved: ItemMoved) -> tuple[AnyEvent, ...]:
-    """What an agent says or did of which nobody knows who called it."""
+    """The notice of a text or tool of an agent whose caller is not known."""
     item = moved.item
     if item.type != "agentMessage" and item.type not in items.TOOLS:
         return ()
@@ -238,7 +238,7 @@ def _read_end(memo: Memo, message: jsonrpc.Message) -> Out:
 
 
 def _clean(memo: Memo) -> Send:
-    """What an interrupt leaves running: a shell command lives on as a background terminal until it is cleaned up."""
+    """End what an interrupt leaves running: a shell command lives on as a background terminal until it is cleaned up."""
     params = {"threadId": memo.session_id}
     return Send(jsonrpc.ask(memo, "clean", "thread/backgroundTerminals/clean", params, tag=False))
 

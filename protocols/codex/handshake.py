@@ -23,7 +23,7 @@ from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import Answered, Started
 
 GREETING = "greeting"
-"""The request that the answer to the whole greeting is told under."""
+"""Id of the request that the reply to the whole greeting answers."""
 
 CLIENT: Mapping[str, str] = {"name": "proctor", "title": "proctor", "version": "1"}
 """Who we say we are; the server puts it into its user agent."""
@@ -33,10 +33,10 @@ DELTAS = (
     "item/reasoning/summaryTextDelta",
     "item/reasoning/textDelta",
 )
-"""What is not said where no partial text is wanted."""
+"""Notifications to leave out where the launch asks for no partial text."""
 
 UNSAID = ("item/commandExecution/outputDelta", "item/fileChange/outputDelta", "turn/diff/updated")
-"""What nobody reads: the whole of it follows when the item completes, or is in the working folder."""
+"""Notifications that are not read: the whole of it follows when the item completes, or is in the working folder."""
 
 DEFAULT_POLICY = "on-request"
 """The host is asked: what it allows is its own policy's to say."""
@@ -54,7 +54,7 @@ def greet(memo: Memo) -> bytes:
 
 
 def read_hello(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
-    """The reply to the first step: the second one is owed."""
+    """The reply to the first step; the second one follows."""
     if message.error is not None:
         return _refused(memo, message.error.message)
     hello, odd = jsonrpc.result(memo, Hello, message, "initialize")

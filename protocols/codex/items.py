@@ -2,7 +2,7 @@
 
 Guarantees: a tool is a `ToolCall` when it starts and a `ToolResult` when it completes, and one that only completes is
 both. Which kinds are tools, under what name and with what input, is a table; a kind that is in none is `Unrecognized`.
-Only a message or a piece of reasoning that completes was said: what was streamed before it counts for nothing.
+Only a message or a piece of reasoning that completes counts: the pieces before it are void without it.
 
 The names of tools are ours, the same in calls, approvals and rules: `shell`, `apply_patch`, `web_search`, `sleep`,
 `view_image`, `image_generation`, `mcp__SERVER__TOOL`, and for tools of the host and of sub-agents their own.
@@ -43,7 +43,7 @@ NOTICES: Mapping[str, tuple[str, str]] = {
 
 @attrs.frozen
 class Tool:
-    """How one kind of item is told as a tool: its name, its input, the text of its result and what came beside it."""
+    """One kind of item as a tool: its name, its input, the text of its result and what came beside it."""
 
     name: Callable[[Item], str]
     input: Callable[[Item], dict[str, Any]]
@@ -131,7 +131,7 @@ TOOLS: Mapping[str, Tool] = {
         lambda item: "sleep", lambda item: {"seconds": (item.duration_ms or 0) / 1000}, lambda item: ""
     ),
 }
-"""Kind of item to how it is told. The two ways of driving the CLI write the same kinds in two spellings."""
+"""Kind of item → its tool. The two ways of driving the CLI write the same kinds in two spellings."""
 
 
 def _undone(item: Item) -> str:

@@ -1,10 +1,10 @@
-"""MCP servers as Codex is told of them: of an app server's thread in its greeting, of an `exec` run by its arguments.
+"""MCP servers in the shape of Codex: of an app server's thread in its greeting, of an `exec` run by its arguments.
 
 Guarantees: no value of an environment or a header is in an argument. An `exec` run has a header's value in its own
-environment, under a name that nobody else uses, and starts a server that has an environment of its own by a private
+environment, under a name of its own, and starts a server that has an environment of its own by a private
 file: a variable of that server's would else be one of Codex, where it can mean something (a key).
 
-A server's tools need an approval unless it is said that they do not; in an `exec` run nobody can be asked.
+A server's tools need an approval unless the server is approved; an `exec` run has no way to ask.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Guarantees: every request of the server is passed on as a question or refused at
 without a clock of its own. Its ids count from 0 beside ours, so a question has an id of its own, made of the
 incarnation and the server's. What closed without us (an interrupt) is withdrawn.
 
-How each kind is told and answered is a table. No tool has room for a changed input, so a decision that brings one is
+A table says how each kind is described and answered. No tool has room for a changed input, so a decision that brings one is
 written as a refusal: what was not asked for must not run. A form and a question to the user are answered by what the
 decision brings.
 """
@@ -44,7 +44,7 @@ class Details:
 
 @attrs.frozen
 class Kind:
-    """One kind of question: how it is told, and the result that a yes or no is written as."""
+    """One kind of question: its description, and the result that a yes or no is written as."""
 
     describe: Callable[[Memo, Question], Details]
     answer: Callable[[PendingQuestion, bool, dict[str, Any] | None], dict[str, Any]]
@@ -104,7 +104,7 @@ def _elicit(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | Non
 
 
 def _fill_in(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
-    """The answers, by the question's text in a decision and by its id on the wire; none where nobody chose."""
+    """The answers, by the question's text in a decision and by its id on the wire; none where no answer was chosen."""
     values = (changed or {}).get("answers") if allow else None
     answers = cast("dict[str, Any]", values) if isinstance(values, dict) else {}
     filled = {
@@ -122,7 +122,7 @@ KINDS: Mapping[str, Kind] = {
     "mcpServer/elicitation/request": Kind(_describe_elicitation, _elicit),
     "item/tool/requestUserInput": Kind(_describe_user_input, _fill_in),
 }
-"""Method to how it is told and answered. What is not here, and no tool of the host's, is refused at once."""
+"""Method → its description and answer. What is not here, and no tool of the host's, is refused at once."""
 
 
 def read_request(memo: Memo, message: jsonrpc.Message) -> Out:

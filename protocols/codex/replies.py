@@ -2,7 +2,7 @@
 
 Guarantees: each request of the host has one answer. A prompt and a piece of steering are answered by what they became:
 `Steered` when a turn that ran took them in. What needs the id of a turn that has not begun waits for it, and is
-refused in so many words when no turn comes. Replies are matched by number; one that nobody waits for is `Misplaced`.
+refused when no turn comes. Replies are matched by number; one without a request is `Misplaced`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OWN = frozenset(("clean",))
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The bytes for a request; none for one that has to wait. Raises Misuse for what Codex has no way to be told."""
+    """The bytes for a request; none for one that has to wait. Raises Misuse for requests that Codex does not take."""
     match request:
         case Decision() | ToolReturn():
             return write_answer(memo, request)
@@ -107,7 +107,7 @@ def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
 
 
 def release(memo: Memo) -> Out:
-    """What waited for a turn: written when it runs, refused when none does."""
+    """Write the requests that waited for a turn, or refuse them where none runs."""
     own = state_of(memo)
     held, own.held = own.held, []
     for request in held:

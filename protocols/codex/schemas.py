@@ -1,7 +1,7 @@
 """The JSON schema of an answer, as the model's API takes it from Codex, which always asks for its strict form.
 
-That form has closed objects whose members are all required, and few keywords. What is said more narrowly here is also
-right by the schema that was given; what is left out here is for the host to check. A schema that says something which
+That form has closed objects whose members are all required, and few keywords. What is narrower here is also
+right by the schema that was given; what is left out here is for the host to check. A schema with something which
 only a keyword outside of the form can say (a mapping with any keys, a list by places) has no such form.
 """
 

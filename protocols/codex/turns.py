@@ -1,6 +1,6 @@
 """The start and the end of a turn of a Codex thread, for `app-server` and `exec`.
 
-Guarantees: `turn/completed` of our thread ends exactly one turn, and one whose beginning was never said begins first.
+Guarantees: `turn/completed` of our thread ends exactly one turn, and one whose beginning was not reported begins first.
 A prompt sent while a turn runs is taken into that turn: the reply says so by naming it. A prompt that the CLI refuses
 has a turn of its own that ends with the refusal.
 
@@ -38,7 +38,7 @@ from proctor.protocols.vocabulary import (
 ENDINGS: Mapping[str, Ending] = {"completed": "completed", "interrupted": "interrupted"}
 """By the status of a turn; any other is a failure."""
 
-KNOWN = 16
+ENDED = 16
 """Ended turns that are remembered by the CLI's id, for what comes late."""
 
 
@@ -56,7 +56,7 @@ class PendingQuestion:
 @attrs.frozen
 class Call:
     """A tool that was called and has given nothing back yet. `unread`: what it was given was too long to be read, and it
-    is not told as called."""
+    has no `ToolCall`."""
 
     name: str
     input: dict[str, Any]
@@ -65,7 +65,7 @@ class Call:
 
 @attrs.define
 class SessionState:
-    """What a Codex conversation remembers besides the memo.
+    """The state of a Codex conversation besides the memo.
 
     `current` is the CLI's id of the turn that runs on our thread, `ended` those before it with ours. `expected` holds
     the prompts of turns that were promised and have not begun; `early` the requests that wait for the thread, `held`
@@ -75,7 +75,7 @@ class SessionState:
     """
 
     current: str | None = None
-    ended: deque[tuple[str, str]] = attrs.field(factory=lambda: deque[tuple[str, str]](maxlen=KNOWN))
+    ended: deque[tuple[str, str]] = attrs.field(factory=lambda: deque[tuple[str, str]](maxlen=ENDED))
     expected: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
     early: list[AnyRequest] = attrs.field(factory=list[AnyRequest])
     held: list[AnyRequest] = attrs.field(factory=list[AnyRequest])
@@ -156,7 +156,7 @@ def refuse_prompt(memo: Memo, prompt: str, ending: Ending, error: str) -> list[A
 
 
 def end_turn(memo: Memo, turn: Turn) -> Out:
-    """The end of a turn of our thread, after its beginning where that was never said."""
+    """The end of a turn of our thread, after its beginning where that was not reported."""
     own = state_of(memo)
     begun = [] if turn.id == own.current else begin_turn(memo, turn.id)
     running = memo.open_turns[-1]
@@ -257,7 +257,7 @@ def withdraw(memo: Memo, questions: list[str]) -> list[AnyEvent]:
 
 
 def void(memo: Memo, thread: str) -> list[AnyEvent]:
-    """What is being streamed on this thread ends here, unsaid: a retry repeats it as another item."""
+    """Void the items that are being streamed on this thread: a retry repeats them as others."""
     own = state_of(memo)
     items = own.streams.pop(thread, None)
     if not items:

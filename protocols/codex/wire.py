@@ -80,7 +80,7 @@ class Failure(Record, frozen=True, gc=False, rename="camel"):
 
 
 class HttpCause(Record, frozen=True, gc=False, rename="camel"):
-    """What a word of `codex_error_info` says more."""
+    """The HTTP status beside a word of `codex_error_info`."""
 
     http_status_code: int | None = None
 
@@ -248,6 +248,6 @@ class ToolMeta(msgspec.Struct, frozen=True, gc=False):
 
 
 class McpResult(Record, frozen=True, gc=False, rename="camel"):
-    """What an MCP tool gave back: its parts are of many kinds."""
+    """The result of an MCP tool: its parts are of many kinds."""
 
     content: list[dict[str, Any]] = []

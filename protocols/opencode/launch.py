@@ -4,8 +4,8 @@ Its configuration is JSON in one variable, which beats every file of the user's 
 of an agent named there beats what stands here, key by key.
 
 Closed unless opened: it asks before it uses a tool that changes or reaches anything, its server has a password, it
-neither updates nor shares. It fetches no list of models, which delays the first turn. A rejected tool is told to the
-model, which goes on; without that setting the turn would end without an answer.
+neither updates nor shares. It fetches no list of models, which delays the first turn. The model learns of a rejected
+tool and goes on; without that setting the turn would end without an answer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Over the protocol the pieces of a call that broke, which are void, and those of the next are chunks of one message with
 nothing between them (1.18.33). Its log, on stderr, has a line `process` when a step of a turn begins, with the id of
 its message, and a line `stream` before each call of the model for that step. So a second `stream` is another attempt,
-and voids what was said of the message before. Calls for a title are of no step.
+and voids the pieces of the message before. Calls for a title are of no step.
 
 A log of another form tells nothing, and costs nothing but this.
 """
@@ -39,7 +39,7 @@ class Step:
 
 
 def arguments(named: tuple[str, ...]) -> tuple[str, ...]:
-    """What follows the command, without the flags that were `named` already."""
+    """The flags behind the command that turn the log on, without those `named` already."""
     flags = {part.partition("=")[0] for part in named}
     return tuple(part for flag, value in ARGUMENTS.items() if flag not in flags for part in (flag, *value))
 

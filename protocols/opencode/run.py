@@ -5,7 +5,7 @@ says that the answer is whole; a run that leaves without one, whatever its exit 
 has no answer (an unanswered permission, a tool that was cut off). Tokens and costs are those of all its steps.
 
 An answer of the model without a finish reason makes OpenCode call it again at once and for ever. After `FRUITLESS`
-such steps in a row the turn is said to have failed; the host then ends the process that does not leave.
+such steps in a row the turn fails; the host then ends the process that does not leave.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _decode = msgspec.json.Decoder(Line).decode
 
 @attrs.define
 class Sum:
-    """What the steps of a run amount to. `gap`: the last text was too long to be read."""
+    """The sum of the steps of a run. `gap`: the last text was too long to be read."""
 
     steps: int = 0
     fruitless: int = 0
@@ -116,7 +116,7 @@ def launch(options: Launch) -> Command:
 
 
 def greet(memo: Memo) -> bytes:
-    """Nothing: the prompt is the first that is said."""
+    """Nothing: the prompt comes first."""
     return b""
 
 
@@ -175,7 +175,7 @@ def _sum(memo: Memo) -> Sum:
 
 
 def used(memo: Memo) -> Used:
-    """What the steps of the run have come to so far."""
+    """The tokens and the cost of the steps so far."""
     total = _sum(memo)
     return total.usage, total.cost
 

@@ -20,12 +20,12 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, None where one of both is not known."""
+        """The duration, None where one of both is not known."""
         return None if self.start is None or self.end is None else (self.end - self.start) / 1000
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
-    """How far a tool call is; `opencode run` reports it only when it is over."""
+    """The state of a tool call; `opencode run` reports it only when it is over."""
 
     status: str = ""
     input: dict[str, Any] | None = None

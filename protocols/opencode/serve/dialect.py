@@ -1,4 +1,4 @@
-"""OpenCode's server, held session by session: how a session is opened, told and stopped.
+"""OpenCode's server, session by session: its opening, its requests and its stop.
 
 The far end is no process of the session's own, so the command of a launch only names it. Closed unless opened by the
 server's configuration; here a session gets rules for the tools that its agent names. What a question of the server
@@ -40,7 +40,7 @@ _HONOURED = HONOURED - {"secret", "env", "extra"} | {
 
 
 def launch(options: Launch) -> Command:
-    """What the far end is called, and what it cannot honour. Raises NotUtf8."""
+    """A name for the server, and the fields that it cannot honour. Raises NotUtf8."""
     options.require_utf8()
     return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(options)))
 
@@ -66,7 +66,7 @@ def _open(memo: Memo, options: Launch) -> bytes:
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
+    """The bytes for a request. Raises Misuse for requests that a server's session does not take."""
     match request:
         case Prompt():
             content = parts(request.text, request.attachments, request.blocks, _file)
@@ -104,8 +104,8 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
 
 def _choice(memo: Memo, decision: Decision) -> bytes:
     """The answers to a question to the user, one list for each; without one for each it is turned down."""
-    answers_given = (decision.input or {}).get("answers") if decision.allow else None
-    answers = cast("dict[str, Any]", answers_given) if isinstance(answers_given, dict) else {}
+    chosen = (decision.input or {}).get("answers") if decision.allow else None
+    answers = cast("dict[str, Any]", chosen) if isinstance(chosen, dict) else {}
     questions = (decision.input or {}).get("questions")
     texts = (
         [str(one.get("question")) for one in cast("list[dict[str, Any]]", questions)]
@@ -115,8 +115,8 @@ def _choice(memo: Memo, decision: Decision) -> bytes:
     path = f"/question/{decision.id}"
     if not texts or any(text not in answers for text in texts):
         return ask(memo, "question", "POST", f"{path}/reject", request=decision.id)
-    chosen = {"answers": [[str(answers[text])] for text in texts]}
-    return ask(memo, "question", "POST", f"{path}/reply", chosen, request=decision.id)
+    body = {"answers": [[str(answers[text])] for text in texts]}
+    return ask(memo, "question", "POST", f"{path}/reply", body, request=decision.id)
 
 
 def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:

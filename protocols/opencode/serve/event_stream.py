@@ -2,7 +2,7 @@ r"""Server-sent events, from bytes at any cut: what stood in `data`, event by ev
 
 Guarantees: the same events however the bytes were cut; comments, ids, names and unknown fields are passed over; an
 event without data is none. Memory is bounded by `max_event`: a longer event comes out as its first bytes, so that
-whoever decodes it sees that it is cut, and the next one is whole again.
+its decoder sees that it is cut, and the next one is whole again.
 
 Not here: lines ended by a lone carriage return, reconnecting, and what the data means.
 """

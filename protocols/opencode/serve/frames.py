@@ -1,8 +1,8 @@
 """The events and replies of an OpenCode server, read.
 
 Events of other sessions of the same directory are counted and passed over. Of the sessions that the tools of ours
-open, the questions are ours to answer and their tools a sign of life; what is said there stays there. A question to
-the user is declined, because nobody is there to read it.
+open, the questions are ours to answer and their tools a sign of life; their text is not reported. A question to
+the user is declined, because there is no user.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _status(memo: Memo, frame: Frame, event: Properties) -> Out:
 
 
 def _void(memo: Memo) -> Out:
-    """What the step said so far was never said: the call of the model that said it broke."""
+    """Void the text of the step so far: the model call that wrote it failed."""
     account = state_of(memo).account
     message, account.streaming = account.streaming, ""
     if not message:
@@ -206,7 +206,7 @@ def _finished(memo: Memo, part: Part) -> Out:
 def _tool(memo: Memo, part: Part) -> Out:
     own, state = state_of(memo), part.state
     if memo.truncated and state.status == "running":
-        return ()  # told when it ends, with what it was given
+        return ()  # reported when it ends, with its input
     call = (
         ()
         if part.call in own.running

@@ -4,8 +4,8 @@ Its configuration is JSON in one variable, which beats every file of the user's 
 of the server named there beats what stands here, key by key.
 
 Closed unless opened: only this machine reaches it, with a password; it asks before a tool changes or reaches
-anything, neither updates nor shares, and fetches no list of models, which delays the first turn. A rejected tool is
-told to the model, which goes on; without that setting the turn would end without an answer.
+anything, neither updates nor shares, and fetches no list of models, which delays the first turn. The model
+learns of a rejected tool and goes on; without that setting the turn would end without an answer.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def server_command(
 
 
 def address_in(output: bytes) -> str | None:
-    """The address in what a server has said so far, None before it said so."""
+    """The address in the output of a server, None before it was printed."""
     match = _LISTENING.search(output)
     return None if match is None else match[1].decode("ascii", "replace")

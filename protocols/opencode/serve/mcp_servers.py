@@ -1,7 +1,7 @@
 """MCP servers of one agent on an OpenCode server that it shares with others.
 
-The server has them for a whole folder, whoever works in it. So each gets a name that only its agent has, its tools are
-kept from every other session by that session's own rules, and it is taken away when the agent leaves. To whoever reads the
+The server has them for a whole folder, for all sessions in it. So each gets a name that only its agent has, its tools are
+kept from every other session by that session's own rules, and it is taken away when the agent leaves. In the
 events a tool has the name that it has with every OpenCode: the server's as it was given, `_`, and the tool's.
 """
 

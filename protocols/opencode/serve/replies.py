@@ -18,7 +18,7 @@ from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, 
 
 
 def read_reply(memo: Memo, frame: Frame) -> Out:
-    """The reply to a request of ours; one that nobody waits for is `Misplaced`."""
+    """The reply to a request of ours; one without a request is `Misplaced`."""
     pending = state_of(memo).pending.pop(frame.request, None)
     if pending is None:
         return (Misplaced(memo.frame, memo.turn, "reply", ""),)
@@ -62,13 +62,13 @@ def _on_session(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
 
 
 def _rule(memo: Memo, session: str) -> Send:
-    """A copy of a session has the rules of whoever made the first one."""
+    """A copy of a session has the rules of the first one."""
     body = {"permission": mcp_servers.session_rules(memo.launch)}
     return Send(ask(memo, "rules", "PATCH", f"/session/{session}", body))
 
 
 def _on_server(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
-    """What has become of the servers: a failure is told, it ends nothing."""
+    """The states of the servers: a failure is a notice, it ends nothing."""
     if frame.status >= 400:
         return (Notice(memo.frame, memo.turn, "mcp_server", _why(memo, frame)),)
     states = decoded_or(

@@ -48,10 +48,10 @@ class PendingRequest:
 
 @attrs.define
 class Account:
-    """What the steps of the open turn have said and cost so far.
+    """The texts and the cost of the steps of the open turn so far.
 
     `speaker` is the message that the last text was in, `texts` its finished texts; `streaming` the message of the step that
-    has said something and is not finished; `reason` the last step's;
+    has some text and is not finished; `reason` the last step's;
     `loose` counts the last steps in a row that ended without one; `messages` are the model's since the turn began. `gap`:
     a part of the answer was too long to be read.
     """

@@ -1,7 +1,7 @@
 """The start and the end of a turn on an OpenCode server.
 
 Guarantees: a turn begins with the session's first sign of work and ends with `session.idle`, once: after an abort that
-comes twice, and the second is told from the end of the next turn by the model's not having been asked since. A prompt
+comes twice, and the second differs from the end of the next turn by the lack of a model call since. A prompt
 sent in mid-turn is taken into it when its message appears; one whose message appears after the end belongs to the
 next. The error that was reported last decides, then the reason of the last step. Costs and tokens are sums of steps.
 
@@ -22,7 +22,7 @@ from proctor.protocols.turns import begin_turn, end_turn, refuse_prompt
 from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, Usage
 
 LOOSE = 3
-"""Answers in a row without a finish reason after which nobody waits for a better one."""
+"""Answers in a row without a finish reason after which the turn is aborted."""
 
 ERRORS: Mapping[str, Ending] = {
     "MessageAbortedError": "interrupted",
@@ -34,7 +34,7 @@ ERRORS: Mapping[str, Ending] = {
     "BadRequest": "invalid_request",
     "NotFoundError": "error",
 }
-"""The name of an error: how its turn ended. An `APIError` is told by its status, all else is `error`."""
+"""The name of an error: how its turn ended. An `APIError` is classified by its status, all else is `error`."""
 
 NO_SUCH_MODEL = ("Model not found", "Provider not found")
 
@@ -79,7 +79,7 @@ def step(memo: Memo, part: Part) -> bool:
 
 
 def used(memo: Memo) -> Used:
-    """What the steps of the running turn have come to so far."""
+    """The tokens and the cost of the running turn so far."""
     account = state_of(memo).account
     return account.usage, account.cost if account.steps else None
 
@@ -97,7 +97,7 @@ def idle(memo: Memo) -> Out:
 
 
 def end(memo: Memo) -> Out:
-    """End the open turn by what was heard of it."""
+    """End the open turn by its account."""
     own, turn = state_of(memo), memo.open_turns[0]
     ended = _ended(memo, own, turn)
     own.stray_idle = ended.ending == "interrupted"

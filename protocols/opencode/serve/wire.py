@@ -1,6 +1,6 @@
 """The messages of `opencode serve` as types: events, and replies to requests.
 
-An event is `{id, type, properties}`. A reply is put into a line by whoever carries the bytes:
+An event is `{id, type, properties}`. The transport puts a reply into a line:
 `{type: "http.reply", request, status, body}`; a line `{type: "http.resubscribed"}` says that events may have been
 missed. Times are milliseconds.
 """
@@ -29,7 +29,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """What a session does; `next` is when a retry comes."""
+    """The activity of a session; `next` is the time of a retry."""
 
     type: str = ""
     attempt: int = 0
@@ -38,7 +38,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class Connected(msgspec.Struct, frozen=True, gc=False):
-    """What has become of an MCP server: `connected`, `failed`, ..."""
+    """The state of an MCP server: `connected`, `failed`, ..."""
 
     status: str = ""
     error: str = ""
@@ -65,7 +65,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):
-    """What events carry that are about a session; which of it, their type says."""
+    """The fields of events about a session; which of them, depends on the type."""
 
     sessionID: str = ""
     id: str = ""

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 import attrs
 import msgspec
@@ -30,8 +30,12 @@ from proctor.testing.leaks import Leaked, no_leaks
 __all__ = ["ScriptedAgent", "no_leaks_of_the_test", "private_state", "scripted_agent", "virtual_clock"]
 
 
-class ScriptedAgent(Protocol):
-    """The type of the fixture `scripted_agent`."""
+@attrs.frozen
+class ScriptedAgent:
+    """Makes specs of scripted agents; the type of the fixture `scripted_agent`."""
+
+    _folder: Path
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __call__(
         self,
@@ -46,23 +50,7 @@ class ScriptedAgent(Protocol):
         By default the agent has a private home and three seconds to stop. Raises `ScriptError` and `BadOption`, as
         `proctor.scripted` does.
         """
-        ...
-
-
-@attrs.frozen
-class _Scripts:
-    folder: Path
-    _numbers: Iterator[int] = attrs.field(factory=itertools.count)
-
-    def __call__(
-        self,
-        *steps: Mapping[str, Any] | str,
-        id: str = "agent",
-        faults: tuple[str, ...] = (),
-        speed: float = 0.0,
-        **options: Unpack[SpecOptions],
-    ) -> ChildSpec:
-        path = self.folder / f"{id}-{next(self._numbers)}.ndjson"
+        path = self._folder / f"{id}-{next(self._numbers)}.ndjson"
         path.write_text("".join(f"{_line(step)}\n" for step in steps), encoding="utf-8")
         chosen: SpecOptions = {"home": "private", "shutdown": 3.0, **options}
         return scripted(id, path, faults=faults, speed=speed, **chosen)
@@ -90,7 +78,7 @@ def scripted_agent(request: pytest.FixtureRequest, tmp_path: Path, private_state
         )
     folder = tmp_path / "scripts"
     folder.mkdir()
-    return _Scripts(folder)
+    return ScriptedAgent(folder)
 
 
 @pytest.fixture
