@@ -124,7 +124,7 @@ class AgentOptions(TypedDict, total=False):
 
     cwd: Annotated[
         str | Path | None,
-        Option("the folder that it works in", FOLDER, none="that of this process", file=Folder),
+        Option("the folder that the agent works in", FOLDER, none="that of this process", file=Folder),
     ]
     env: Annotated[
         Mapping[str, str],
@@ -132,9 +132,11 @@ class AgentOptions(TypedDict, total=False):
             "variables for its process, by name; their values are never shown", ENVIRONMENT, file=Variables
         ),
     ]
-    home: Annotated[Home, Option("`user`: the user's own; `private`: an empty one, without the user's login")]
+    home: Annotated[
+        Home, Option("`private` gives the agent an empty home directory, without the user's login")
+    ]
     record: Annotated[
-        str | Path | None, Option("the folder of its recordings", none="a temporary one", file=Path)
+        str | Path | None, Option("the folder for recordings", none="a temporary one", file=Path)
     ]
     record_limit: Annotated[
         int | None,
@@ -155,7 +157,8 @@ class AgentOptions(TypedDict, total=False):
         str | Path | None, Option("the folder of the worktrees", none="below the git directory", file=Path)
     ]
     executable: Annotated[
-        str | Path | None, Option("its program", none="found on PATH and in the usual places", file=Path)
+        str | Path | None,
+        Option("the agent's program", none="found on PATH and in the usual places", file=Path),
     ]
     reach: Annotated[
         Wrapper | None,
@@ -165,12 +168,14 @@ class AgentOptions(TypedDict, total=False):
             file=tuple[str, ...],
         ),
     ]
-    model: Annotated[str | None, Option("the CLI's name of the model", WORD, none="the CLI's default")]
+    model: Annotated[
+        str | None, Option("the model to use, in the CLI's own words", WORD, none="as the CLI has it")
+    ]
     mode: Annotated[
         AgentMode,
         Option(
-            "`session` keeps the CLI's stdin open; `oneshot` (claude), `exec` (codex) and `run` (opencode) end after one "
-            "prompt; `serve` (opencode) is a session on a server",
+            "`session` keeps the agent's stdin open; `oneshot` (claude), `exec` (codex) and `run` (opencode) end after "
+            "one prompt; `serve` (opencode, in a tree) is a session on an `opencode_server`",
             one_of(*get_args(Mode)),
         ),
     ]
@@ -226,7 +231,7 @@ class AgentOptions(TypedDict, total=False):
         ),
     ]
     project_memory: Annotated[
-        bool, Option("whether to read the project's instructions: CLAUDE.md, AGENTS.md")
+        bool, Option("whether to read the project's instructions for agents: CLAUDE.md, AGENTS.md")
     ]
     retries: Annotated[int | None, Option("how often the CLI retries its model's API by itself", SIZE)]
     sandbox: Annotated[

@@ -22,7 +22,8 @@ from mcp.types import CallToolResult, TextContent
 from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.cli.commands.serve import ServeOptions, Service
+from proctor.cli.commands.serve import Service
+from proctor.cli.parameters import ServeOptions
 from tests.fakes.mcp_client import INITIALIZE, READY, written
 from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with, proctor
 from tests.proctor.metrics_page import names_promised
@@ -122,10 +123,10 @@ def test_no_word_at_a_terminal_is_answered_with_help(home: Path) -> None:
         ({"metrics": True}, "--metrics needs an address"),
         ({"http": "example.org:80"}, "not a host name"),
         ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
-        ({"roots": ("/nowhere",)}, "root '/nowhere' cannot be used"),
+        ({"root": ("/nowhere",)}, "root '/nowhere' cannot be used"),
         ({"token_env": "NO_SUCH"}, "--token-env NO_SUCH: this variable is not set"),
         ({"fleet": "/nowhere.toml"}, "cannot be read"),
-        ({"limit": 0}, "--limit must be"),
+        ({"limit": ("0",)}, "--limit must be"),
     ],
 )
 def test_what_cannot_be_served_is_told_before_anything_starts(

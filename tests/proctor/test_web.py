@@ -19,8 +19,9 @@ from proctor.actors.errors import BadOption
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.actors.web_server.listening import Endpoint, bound
 from proctor.cli.app import dispatch
-from proctor.cli.commands.web import Service, WebOptions
+from proctor.cli.commands.web import Service
 from proctor.cli.interrupts import Interrupts
+from proctor.cli.parameters import WebOptions
 from proctor.cli.tokens import token_of
 from proctor.cli.ui.output import Output
 from proctor.runtime.processes.procfs import children_of
@@ -107,7 +108,7 @@ async def test_it_is_not_ready_from_its_first_word_on_until_the_agents_have_star
     asking, interrupts = Asking(), Interrupts()
     interrupts.scope.cancel()  # before an agent has started
     with bound(Endpoint()) as opened:
-        await Service(WebOptions(fleet=str(path), listen="127.0.0.1:0", no_token=True), asking).run(
+        await Service(str(path), WebOptions(listen="127.0.0.1:0", no_token=True), asking).run(
             opened, interrupts
         )
     [early] = asking.said

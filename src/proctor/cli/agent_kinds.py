@@ -19,6 +19,7 @@ from proctor.actors.plan.plan import (
     opencode_plan,
     scripted_plan,
 )
+from proctor.actors.scripted import ScriptError
 
 
 @attrs.frozen
@@ -88,3 +89,11 @@ def plan_of(agent: str, options: AgentOptions) -> Plan:
     if colon and not kind.argument:
         raise BadOption(f"agent {agent!r}: {name!r} takes no argument; known: {known}")
     return kind.plan(argument, options)
+
+
+def checked_plan(agent: str, options: AgentOptions) -> Plan:
+    """The same for a command that reports all faults at once. Raises `BadOption` alone."""
+    try:
+        return plan_of(agent, options)
+    except ScriptError as error:
+        raise BadOption(str(error)) from error

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
+import attrs
 from cyclopts import (
     App,
     CycloptsError,
@@ -16,29 +17,27 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from proctor.cli.app_maintenance import health, setup
-from proctor.cli.app_serving import serve, web
 from proctor.cli.exit_status import FAILED, OK, USAGE
-from proctor.cli.usage_errors import complain
+from proctor.cli.loading import loading
+from proctor.cli.parameters import (
+    DoctorOptions,
+    Flag,
+    OutputFormat,
+    ReplayOptions,
+    RunOptions,
+    ServeOptions,
+    SetupOptions,
+    WebOptions,
+)
+from proctor.cli.usage_errors import complain, missing_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VALUED = frozenset(
-    (
-        "--model",
-        "--cwd",
-        "--timeout",
-        "--resume",
-        "--permission",
-        "--allow",
-        "--deny",
-        "--env",
-        "--home",
-        "--record",
-        "--executable",
-        "--mode",
-    )
+    f"--{field.name.replace('_', '-')}"
+    for field in attrs.fields(RunOptions)
+    if not isinstance(field.default, bool) and field.name != "user_settings"
 )
 """Options of `run` whose value may be the next word of the command line."""
 
@@ -62,8 +61,6 @@ Exit status:
     2  usage error or invalid file      130  interrupted
    69  the agent is not installed       141  stdout was closed
 """
-
-_Flag = Parameter(negative="", show_default=False)
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -138,15 +135,8 @@ def _unknown_option(error: UnknownOptionError, named: str) -> str:
 def build_app() -> App:
     """Build the parser of the command line."""
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
-    app.command(run)
-    app.command(up)
-    app.command(web)
-    app.command(doctor)
-    app.command(record)
-    app.command(replay)
-    app.command(setup)
-    app.command(health)
-    app.command(serve)
+    for command in (run, up, web, doctor, record, replay, setup, health, serve):
+        app.command(command)
     return app
 
 
@@ -156,105 +146,25 @@ def _version() -> str:
     return f"proctor {proctor.__version__}"
 
 
-def run(
-    agent: str,
-    prompt: str | None = None,
-    /,
-    *,
-    json: Annotated[bool, _Flag] = False,
-    model: str | None = None,
-    cwd: str | None = None,
-    timeout: str = "300",
-    resume: str | None = None,
-    permission: Literal["deny", "allow", "ask"] | None = None,
-    allow: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
-    deny: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
-    env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
-    home: Literal["user", "private"] = "user",
-    record: Annotated[str | None, Parameter(negative="")] = None,
-    no_record: Annotated[bool, _Flag] = False,
-    executable: str | None = None,
-    mode: Literal["session", "oneshot", "exec", "run"] = "session",
-    user_settings: Annotated[bool | None, Parameter(show_default=False)] = None,
-    project_memory: bool = True,
-    quiet: Annotated[bool, _Flag] = False,
-) -> int:
+def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOptions()) -> int:
     """Send one prompt to one agent and print its answer.
 
     Parameters
     ----------
     agent
-        claude, codex, opencode, gemini, acp:COMMAND (any agent of the Agent Client Protocol),
-        or scripted:FILE (a script or a recorded run).
+        claude, codex, opencode, gemini, acp:COMMAND (any agent of the Agent Client Protocol) or scripted:FILE (a script or a recorded run).
     prompt
         The prompt; - or nothing reads it from stdin. Put a prompt that starts with - after --.
-    json
-        Write every event as a line of JSON to stdout, the answer record last.
-    model
-        The model to use.
-    cwd
-        The folder the agent works in.
-    timeout
-        Seconds, or a duration such as 5m; 0 or none for no limit.
-    resume
-        The id of a session to continue.
-    permission
-        Policy for tool permission requests. Default: ask at a terminal, else deny.
-    allow
-        A tool to allow, by name or a glob such as mcp__*. --permission decides about all others. Can be repeated.
-    deny
-        A tool to deny, also where --allow names it. Can be repeated.
-    env
-        NAME passes a variable to the agent, NAME=VALUE sets it. Can be repeated.
-    home
-        private gives the agent an empty home directory, without the user's login.
-    record
-        The folder for recordings. Default: the user's state folder.
-    no_record
-        Keep no recording.
-    executable
-        The agent's program. Default: found on PATH and in the usual places.
-    mode
-        session keeps the agent's stdin open. oneshot (claude), exec (codex) and run (opencode) end after one prompt.
-    user_settings
-        Read the user's settings files and the project's, with their hooks and permission rules. Default: read none, and
-        name those that are there.
-    project_memory
-        Read the project's instructions for agents: CLAUDE.md, AGENTS.md.
-    quiet
-        Write only the answer, or the reason why there is none.
     """
-    from proctor.cli.commands.run import RunOptions, run_command
+    from proctor.cli.commands.run import run_command
 
-    if record is not None and no_record:
+    if options.record is not None and options.no_record:
         complain("--record and --no-record exclude each other (see proctor run --help)")
         return USAGE
-    return run_command(
-        RunOptions(
-            agent=agent,
-            prompt=prompt,
-            json=json,
-            model=model,
-            cwd=cwd,
-            timeout=timeout,
-            resume=resume,
-            permission=permission,
-            allow=allow,
-            deny=deny,
-            env=env,
-            home=home,
-            record=record,
-            recorded=not no_record,
-            executable=executable,
-            mode=mode,
-            user_settings=user_settings,
-            project_memory=project_memory,
-            quiet=quiet,
-        )
-    )
+    return run_command(agent, prompt, options)
 
 
-def up(fleet: str, /, *, strict: Annotated[bool, _Flag] = False) -> int:
+def up(fleet: str, /, *, strict: Flag = False) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
 
     Ends when every prompt is answered; an agent without one runs until Ctrl-C.
@@ -271,39 +181,72 @@ def up(fleet: str, /, *, strict: Annotated[bool, _Flag] = False) -> int:
     return up_command(fleet, strict=strict)
 
 
-def doctor(
-    *,
-    prove_cleanup: Annotated[bool, _Flag] = False,
-    children: int = 50,
-    seconds: float = 5.0,
-    output: Annotated[Literal["table", "json"], Parameter(name=("--output", "-o"))] = "table",
-) -> int:
-    """Check that this machine can run agents; exits with 1 when a check fails.
+def web(fleet: str, /, *, options: WebOptions = WebOptions()) -> int:
+    """Run a fleet of agents and serve it over HTTP until it is interrupted.
 
     Parameters
     ----------
-    prove_cleanup
-        Start a runtime, kill it without warning, and prove that none of its processes is left.
-    children
-        How many agents that runtime has; half of them leave processes in sessions of their own.
-    seconds
-        Seconds after the kill within which all must be gone.
+    fleet
+        The fleet file (TOML).
+    """
+    if missing := missing_of("http"):
+        complain(missing)
+        return USAGE
+    with loading():
+        from proctor.cli.commands.web import web_command
+
+    return web_command(fleet, options)
+
+
+def serve(*, options: ServeOptions = ServeOptions()) -> int:
+    """Serve agents as MCP tools until stdin closes or a signal arrives.
+
+    proctor without a command does the same when its stdin is not a terminal.
+    """
+    if missing := missing_of("mcp", *(("http",) if options.http or options.probes else ())):
+        complain(missing)
+        return USAGE
+    with loading():
+        from proctor.cli.commands.serve import serve_command
+
+    return serve_command(options)
+
+
+def setup(*, options: SetupOptions = SetupOptions()) -> int:
+    """Register `proctor serve` as an MCP server with Claude Code, Codex, OpenCode and Gemini CLI, in each one's own file."""
+    from proctor.cli.commands.setup import setup_command
+
+    return setup_command(options)
+
+
+def doctor(*, options: DoctorOptions = DoctorOptions()) -> int:
+    """Check that this machine can run agents; exits with 1 when a check fails."""
+    from proctor.cli.commands.doctor import doctor_command
+
+    if options.children < 1 or not 0 <= options.seconds < math.inf:
+        complain("--children is 1 or more, --seconds 0 or more (see proctor doctor --help)")
+        return USAGE
+    return doctor_command(options)
+
+
+def health(*adapter: Literal["claude", "codex", "opencode", "gemini"], output: OutputFormat = "table") -> int:
+    """Check which command lines are installed and work; exits with 1 when one does not.
+
+    Parameters
+    ----------
+    adapter
+        The command lines to check. Default: all.
     output
         The output format.
     """
-    from proctor.cli.commands.doctor import DoctorOptions, doctor_command
+    from proctor.cli.commands.health import health_command
 
-    if children < 1 or not 0 <= seconds < math.inf:
-        complain("--children is 1 or more, --seconds 0 or more (see proctor doctor --help)")
-        return USAGE
-    return doctor_command(
-        DoctorOptions(prove=prove_cleanup, children=children, seconds=seconds, json=output == "json")
-    )
+    return health_command(adapter, json=output == "json")
 
 
 def record(
     *command: str,
-    output: Annotated[str | None, Parameter(name=("--output", "-o"), negative="")] = None,
+    output: Annotated[str | None, Parameter(name=("--output", "-o"))] = None,
 ) -> int:
     """Run a command unchanged and record its input and output; exits with the status of the command.
 
@@ -315,43 +258,25 @@ def record(
         The run directory to record into; a new incarnation is added where it exists. Default: a new one in the user's
         state folder.
     """
-    from proctor.cli.commands.record import RecordOptions, record_command
+    from proctor.cli.commands.record import record_command
 
     if not command:
         complain("no command: proctor record -- claude -p hello (see proctor record --help)")
         return USAGE
-    return record_command(RecordOptions(command=command, directory=output))
+    return record_command(command, output)
 
 
-def replay(
-    recording: str,
-    /,
-    *,
-    fault: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
-    speed: float = 0.0,
-    json: Annotated[bool, _Flag] = False,
-    quiet: Annotated[bool, _Flag] = False,
-) -> int:
+def replay(recording: str, /, *, options: ReplayOptions = ReplayOptions()) -> int:
     """Replay a recorded run: send each of its prompts again, shown as run shows it.
 
     Parameters
     ----------
     recording
         A run directory (its newest incarnation is replayed), or the folder of one incarnation.
-    fault
-        A fault to inject, such as crash@turn=1. Can be repeated.
-    speed
-        1 keeps the recorded pauses, 2 halves them, 0 leaves them out.
-    json
-        Write every event as a line of JSON to stdout, with an answer record after each turn.
-    quiet
-        Write only the answers, or the reason why there is none.
     """
-    from proctor.cli.commands.replay import ReplayOptions, replay_command
+    from proctor.cli.commands.replay import replay_command
 
-    if not 0 <= speed < math.inf:
+    if not 0 <= options.speed < math.inf:
         complain("--speed is 0 or more (see proctor replay --help)")
         return USAGE
-    return replay_command(
-        ReplayOptions(recording=recording, faults=fault, speed=speed, json=json, quiet=quiet)
-    )
+    return replay_command(recording, options)

@@ -14,6 +14,7 @@ from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.process.orphans import state_folder
 from proctor.actors.recording.recording import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
 from proctor.actors.web_server.listening import Endpoint, endpoint
+from proctor.cli.parameters import RunOptions, ServeOptions
 from proctor.runtime.processes import is_own_directory, make_directory
 
 
@@ -32,6 +33,13 @@ def state_directory() -> Path:
         return (usual if usual and os.environ.get("XDG_STATE_HOME") else state_folder(usual)) / "runs"
     except OSError as error:
         raise RecordingFailed(str(error.filename), error) from error
+
+
+def record_folder(options: RunOptions | ServeOptions) -> Path | None:
+    """The folder of recordings that a command's flags name; None: none are kept."""
+    if options.no_record:
+        return None
+    return state_directory() if options.record is None else Path(options.record)
 
 
 def own_socket(fleet: str) -> Endpoint:

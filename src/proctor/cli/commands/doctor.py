@@ -34,6 +34,7 @@ from proctor.actors.recording.recording import untagged_runs
 from proctor.cli.cleanup_proof import ProofFailed, prove_cleanup
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.parameters import DoctorOptions
 from proctor.cli.recordings import state_directory
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import one_line
@@ -77,16 +78,6 @@ class Check:
         return f"{self.grade:4}  {self.name:11}  {one_line(text, _WIDTH)}"
 
 
-@attrs.frozen(kw_only=True)
-class DoctorOptions:
-    """The options of the command."""
-
-    prove: bool = False
-    children: int = 50
-    seconds: float = 5.0
-    json: bool = False
-
-
 def doctor_command(options: DoctorOptions) -> int:
     """Run the checks or the proof; the exit status is 1 when something fails."""
     return trio.run(_main, options)
@@ -94,7 +85,7 @@ def doctor_command(options: DoctorOptions) -> int:
 
 async def _main(options: DoctorOptions) -> int:
     screen = Output(2)
-    work = partial(_prove if options.prove else _look, options)
+    work = partial(_prove if options.prove_cleanup else _look, options)
     return await interruptible(
         partial(_shown, work, screen), notify=screen.say, background=trio.sleep_forever
     )
@@ -113,7 +104,7 @@ async def _shown(work: Callable[[Output], Awaitable[bool]], screen: Output, inte
 
 async def _prove(options: DoctorOptions, out: Output) -> bool:
     proof = await prove_cleanup(options.children, options.seconds)
-    await _write(out, proof.facts() if options.json else proof.lines())
+    await _write(out, proof.facts() if options.output == "json" else proof.lines())
     return proof.holds
 
 
@@ -121,10 +112,10 @@ async def _look(options: DoctorOptions, out: Output) -> bool:
     checks = list[Check]()
     async for check in all_checks():
         checks.append(check)
-        if not options.json:
+        if options.output != "json":
             await _write(out, [str(check)])
     good = all(check.grade != "fail" for check in checks)
-    if options.json:
+    if options.output == "json":
         await _write(out, {"ok": good, "checks": [attrs.asdict(check) for check in checks]})
     return good
 

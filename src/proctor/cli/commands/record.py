@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import attrs
 import trio
 
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
@@ -57,24 +56,16 @@ DIALECTS: Mapping[str, str] = {
 _CHUNK = 64 * 1024
 
 
-@attrs.frozen(kw_only=True)
-class RecordOptions:
-    """The options of the command. `directory` None: a new one in the user's state folder."""
-
-    command: tuple[str, ...]
-    directory: str | None = None
+def record_command(command: tuple[str, ...], directory: str | None) -> int:
+    """Run the program and return its exit status. `directory` None: a new one in the user's state folder."""
+    return trio.run(_main, command, directory)
 
 
-def record_command(options: RecordOptions) -> int:
-    """Run the program and return its exit status."""
-    return trio.run(_main, options)
-
-
-async def _main(options: RecordOptions) -> int:
+async def _main(command: tuple[str, ...], directory: str | None) -> int:
     screen = Output(2)
     try:
-        async with track_processes(screen.say), _folder(options) as recording:
-            return await RecordedProgram(options.command, recording, screen).run()
+        async with track_processes(screen.say), _folder(Path(command[0]).name, directory) as recording:
+            return await RecordedProgram(command, recording, screen).run()
     except (NotFound, NotExecutable) as error:
         await screen.say(" ".join(str(error).split()))
         return NOT_INSTALLED
@@ -84,18 +75,18 @@ async def _main(options: RecordOptions) -> int:
 
 
 @asynccontextmanager
-async def _folder(options: RecordOptions) -> AsyncGenerator[Recording]:
+async def _folder(program: str, name: str | None) -> AsyncGenerator[Recording]:
     """Open the recording: the next incarnation of the named directory, or the first of a new one."""
-    if options.directory is None:
+    if name is None:
         root = state_directory()
-        directory = RunDirectory(root, Path(options.command[0]).name)
+        directory = RunDirectory(root, program)
         try:
             yield directory.open_incarnation()
         finally:
             directory.close()
             await make_room(root)
         return
-    folder, lock = _locked(options.directory)
+    folder, lock = _locked(name)
     try:
         yield Recording(_next(folder))
     finally:

@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from functools import partial
 
-import attrs
 import trio
 
 from proctor.actors.agent.handle import Agent
@@ -22,44 +21,33 @@ from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.cli.commands.run import EXPECTED
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.parameters import ReplayOptions
 from proctor.cli.recordings import make_room
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.cli.ui.renderers import JsonRenderer, Renderer, TextRenderer
+from proctor.cli.ui.renderers import Renderer, renderer
 from proctor.cli.ui.verdict import PHRASES, verdict
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
 
-@attrs.frozen(kw_only=True)
-class ReplayOptions:
-    """The options of the command."""
-
-    recording: str
-    faults: tuple[str, ...] = ()
-    speed: float = 0.0
-    json: bool = False
-    quiet: bool = False
-
-
-def replay_command(options: ReplayOptions) -> int:
+def replay_command(recording: str, options: ReplayOptions) -> int:
     """Replay the recording and return the exit status. An expected error is one line on stderr."""
-    return trio.run(_main, options)
+    return trio.run(_main, recording, options)
 
 
-async def _main(options: ReplayOptions) -> int:
+async def _main(recording: str, options: ReplayOptions) -> int:
     screen = Output(2)
     return await interruptible(
-        partial(_replay, options, screen), notify=screen.say, background=partial(make_room, None)
+        partial(_replay, recording, options, screen), notify=screen.say, background=partial(make_room, None)
     )
 
 
-async def _replay(options: ReplayOptions, screen: Output, interrupts: Interrupts) -> int:
-    out = Output(1)
+async def _replay(recording: str, options: ReplayOptions, screen: Output, interrupts: Interrupts) -> int:
+    shows = partial(renderer, Output(1), screen, as_json=options.json, quiet=options.quiet)
     try:
         with interrupts.scope:
-            recorded = read_recording(options.recording)
-            plan = replay_plan(recorded, {"home": "private"}, faults=options.faults, speed=options.speed)
-            shows = partial(_renderer, options, out, screen)
+            recorded = read_recording(recording)
+            plan = replay_plan(recorded, {"home": "private"}, faults=options.fault, speed=options.speed)
             return await _replay_prompts(plan, recorded.prompts, shows, screen, interrupts)
         return FAILED  # interrupted: the status of the signal counts
     except BrokenPipeError:
@@ -67,12 +55,8 @@ async def _replay(options: ReplayOptions, screen: Output, interrupts: Interrupts
     except EXPECTED as error:
         await screen.say(" ".join(str(error).split()))
         with suppress(BrokenPipeError, OutputFailed):
-            await _renderer(options, out, screen).failure(error)
+            await shows().failure(error)
         return status_of(error)
-
-
-def _renderer(options: ReplayOptions, out: Output, screen: Output) -> Renderer:
-    return JsonRenderer(out) if options.json else TextRenderer(out, screen, quiet=options.quiet)
 
 
 async def _replay_prompts(

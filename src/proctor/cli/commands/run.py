@@ -12,82 +12,64 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
 import attrs
 import trio
 
 from proctor.actors.durations import limit
 from proctor.actors.errors import AgentError, BadOption, OptionFault, RecordingFailed
-from proctor.actors.plan.environment import Home, parse_env
+from proctor.actors.plan.environment import parse_env
 from proctor.actors.plan.option_checks import collect_faults
-from proctor.actors.plan.options import AgentMode, AgentOptions
+from proctor.actors.plan.options import OPTIONS, AgentOptions
 from proctor.actors.plan.permissions import Policy, Rule
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
-from proctor.cli.agent_kinds import plan_of
+from proctor.cli.agent_kinds import checked_plan
 from proctor.cli.exit_status import FAILED, STDOUT_GONE, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.parameters import RunOptions
 from proctor.cli.prompts import check_word, prompt_of
-from proctor.cli.recordings import keep_room, state_directory
+from proctor.cli.recordings import keep_room, record_folder
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.cli.ui.renderers import JsonRenderer, Renderer, TextRenderer
+from proctor.cli.ui.renderers import Renderer, renderer
 from proctor.cli.ui.terminal import TerminalApprovals, can_ask
 from proctor.cli.ui.text import printable
 from proctor.cli.ui.verdict import verdict
 from proctor.runtime.processes import ProcessError
 
-Permission = Literal["deny", "allow", "ask"]
 EXPECTED = (AgentError, OutputFailed, ProcessError, ScriptError)
 """Expected errors, shown as one line each."""
 _SECONDS_TO_SHOW = 1.0
 
 
-@attrs.frozen(kw_only=True)
-class RunOptions:
-    """The options of the command. `record` None with `recorded`: the user's state folder."""
-
-    agent: str
-    prompt: str | None = None
-    json: bool = False
-    model: str | None = None
-    cwd: str | None = None
-    timeout: str = "300"
-    resume: str | None = None
-    permission: Permission | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    home: Home = "user"
-    record: str | None = None
-    recorded: bool = True
-    executable: str | None = None
-    mode: AgentMode = "session"
-    user_settings: bool | None = None
-    project_memory: bool = True
-    quiet: bool = False
-
-
-def run_command(options: RunOptions) -> int:
+def run_command(agent: str, prompt: str | None, options: RunOptions) -> int:
     """Run the prompt and return the exit status. An expected error is one line on stderr."""
-    return trio.run(_main, options)
+    return trio.run(_main, agent, prompt, options)
 
 
-async def _main(options: RunOptions) -> int:
+async def _main(agent: str, prompt: str | None, options: RunOptions) -> int:
     screen = Output(2)
-    background = partial(keep_room, _record(options))
-    return await interruptible(partial(_run, options, screen), notify=screen.say, background=background)
+    work = partial(_run, agent, prompt, options, screen)
+    background = partial(keep_room, record_folder(options))
+    return await interruptible(work, notify=screen.say, background=background)
 
 
-async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> int:
-    out = Output(1)
-    show = JsonRenderer(out) if options.json else TextRenderer(out, screen, quiet=options.quiet)
+async def _run(
+    agent: str, prompt: str | None, options: RunOptions, screen: Output, interrupts: Interrupts
+) -> int:
+    show = renderer(Output(1), screen, as_json=options.json, quiet=options.quiet)
     try:
         with interrupts.scope:
             async with track_processes(screen.say):
-                return await _prepared(options, screen, show, interrupts)
+                plan, deadline = _validated(agent, prompt, options, screen)
+                plan.locate()
+                live = await _converse(plan, await prompt_of(prompt), deadline, show, interrupts)
+                if not live.answer.ok:
+                    await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
+                return status_of(live.answer.outcome)
         return FAILED  # interrupted: the status of the signal counts
     except BrokenPipeError:
         return STDOUT_GONE
@@ -99,33 +81,18 @@ async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> i
         return status_of(error)
 
 
-async def _prepared(options: RunOptions, screen: Output, show: Renderer, interrupts: Interrupts) -> int:
-    plan, deadline = _validated(options, screen)
-    plan.locate()
-    prompt = await prompt_of(options.prompt)
-    live = await _converse(plan, prompt, deadline, show, interrupts)
-    if not live.answer.ok:
-        await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
-    return status_of(live.answer.outcome)
-
-
-def _validated(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:
+def _validated(
+    agent: str, prompt: str | None, options: RunOptions, screen: Output
+) -> tuple[Plan, float | None]:
     """The plan and the deadline. Raises `BadOption` with every fault of the options."""
     faults = list[OptionFault]()
     deadline = collect_faults(faults, partial(_deadline, options.timeout), None)
     chosen = agent_options(options, screen, faults)
-    plan = collect_faults(faults, partial(_plan, options.agent, chosen), None)
-    collect_faults(faults, partial(check_word, options.prompt), None)
+    plan = collect_faults(faults, partial(checked_plan, agent, chosen), None)
+    collect_faults(faults, partial(check_word, prompt), None)
     if plan is None or faults:
         raise BadOption("\n".join(map(_format_fault, faults)), faults)
     return plan, deadline
-
-
-def _plan(agent: str, chosen: AgentOptions) -> Plan:
-    try:
-        return plan_of(agent, chosen)
-    except ScriptError as error:
-        raise BadOption(str(error)) from error
 
 
 def _format_fault(fault: OptionFault) -> str:
@@ -160,22 +127,14 @@ async def _show_interrupted_answer(begun: list[Run], plan: Plan, show: Renderer)
 
 def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]) -> AgentOptions:
     """The options of the plan; appends each fault to `faults`."""
-    chosen: AgentOptions = {
-        "cwd": options.cwd,
+    written = {name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None}
+    own: AgentOptions = {
         "env": collect_faults(faults, lambda: parse_env(options.env, os.environ), {}),
-        "home": options.home,
-        "record": options.record if options.recorded and options.record is not None else _record(options),
-        "model": options.model,
-        "mode": options.mode,
-        "resume": options.resume,
+        "record": options.record if options.record is not None else record_folder(options),
         "persist": True,  # a later run may name this session with `--resume`
         "permission": collect_faults(faults, lambda: _policy(options, screen), "deny"),
-        "user_settings": options.user_settings,
-        "project_memory": options.project_memory,
     }
-    if options.executable is not None:
-        chosen["executable"] = options.executable
-    return chosen
+    return cast("AgentOptions", {**written, **own})
 
 
 def _policy(options: RunOptions, screen: Output) -> Policy:
@@ -211,12 +170,6 @@ def _deadline(text: str) -> float | None:
             f"timeout: {error}", [OptionFault("timeout", str(error).replace("expected", "must be", 1))]
         ) from None
     return None if math.isinf(seconds) else seconds
-
-
-def _record(options: RunOptions) -> Path | None:
-    if not options.recorded:
-        return None
-    return state_directory() if options.record is None else Path(options.record)
 
 
 def recording_of(live: Run, plan: Plan) -> Path | None:

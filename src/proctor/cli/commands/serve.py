@@ -11,40 +11,36 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from proctor.actors.errors import AgentError, BadOption, OptionFault
 from proctor.actors.fleet.fleet import Fleet
-from proctor.actors.gateways.mcp.server import GRACE, IDLE_TIMEOUT, ToolsetServer
+from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.operations.health import AdapterChecks, Readiness, adapters_of, agent_problems, needs_of
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.environment import parse_env
 from proctor.actors.plan.option_checks import collect_faults
-from proctor.actors.plan.permissions import Policy
 from proctor.actors.process.orphans import track_processes
-from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.agent_tools import Terms
 from proctor.actors.serving.allowed_dirs import AllowedDirs
-from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.toolset import ServedTool, Toolset
 from proctor.actors.specs import open_supervisor
 from proctor.actors.tools.tools import Tool
 from proctor.actors.web_server.listening import endpoint
-from proctor.cli.agent_kinds import plan_of
+from proctor.cli.agent_kinds import checked_plan
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
-from proctor.cli.recordings import account_book, keep_room, state_directory
+from proctor.cli.parameters import ServeOptions, listed
+from proctor.cli.recordings import account_book, keep_room, record_folder
 from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, read_schema, submission_tools
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import token_for, token_of
@@ -52,7 +48,7 @@ from proctor.cli.tools import ONE_SHOT, OfferedTools
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
-from proctor.cli.words import all_of, pools_of, read_fleet
+from proctor.cli.words import all_of, name_prefix, pools_of, read_fleet, seconds_of, sessions_of
 from proctor.runtime.errors import MaxRestartsExceeded
 
 if TYPE_CHECKING:
@@ -64,33 +60,6 @@ PATIENCE = GRACE / 2
 """Seconds from the stop until the remaining processes are killed."""
 
 _log = logging.getLogger("proctor.serve")
-
-
-@attrs.frozen(kw_only=True)
-class ServeOptions:
-    """The options of the command. `agents` empty: those of `ONE_SHOT`, or none with a fleet."""
-
-    http: str | None = None
-    fleet: str | None = None
-    agents: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()
-    permission: Policy = "deny"
-    timeout: float = 300.0
-    env: tuple[str, ...] = ()
-    record: str | None = None
-    recorded: bool = True
-    sessions: str | None = None
-    session_ttl: float | None = None
-    limit: int | None = None
-    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    schema: str | None = None
-    submit_to: str | None = None
-    probes: str | None = None
-    client_ttl: float = IDLE_TIMEOUT
-    token_env: str | None = None
-    no_token: bool = False
-    metrics: bool = False
-    faults: tuple[OptionFault, ...] = ()
 
 
 def serve_command(options: ServeOptions) -> int:
@@ -116,10 +85,11 @@ class Service:
     """One `proctor serve`. Raises `BadOption` with all that is wrong with the words and the files, before anything starts."""
 
     def __init__(self, options: ServeOptions) -> None:
-        self.record = _record(options)
+        self.record = record_folder(options)
         named_others = options.fleet is not None or options.schema is not None
-        self._agents = options.agents or (() if named_others else ONE_SHOT)
-        faults = [*options.faults]
+        self._agents = listed(options.agents) or (() if named_others else ONE_SHOT)
+        faults = list[OptionFault]()
+        self._client_ttl = seconds_of("--client-ttl", options.client_ttl, faults)
         self._http_server = collect_faults(faults, partial(_http_server_of, options), None)
         self._probes = collect_faults(faults, partial(_probes, options), None)
         fleet = (
@@ -131,7 +101,7 @@ class Service:
         self._terms = _terms(options, self.record, faults)
         self._submissions, submitting = _submissions(options, faults)
         for agent in self._agents:
-            collect_faults(faults, partial(_check_agent, agent, self._terms), None)
+            collect_faults(faults, partial(checked_plan, agent, self._terms.options), None)
         if faults:
             if self._submissions is not None:
                 self._submissions.close()
@@ -143,7 +113,6 @@ class Service:
         self._unavailable = None if self._fleet is None else UnavailableAgents(self._fleet, self.record)
         self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
         self._metrics = _metrics(options, self._fleet)
-        self._client_ttl = options.client_ttl
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
@@ -291,14 +260,6 @@ def _http_server_at(address: str, options: ServeOptions) -> HttpServer:
     return HttpServer(where, token_for(where, options.token_env, no_token=options.no_token))
 
 
-def _check_agent(agent: str, terms: Terms) -> None:
-    """Refuse a word that names no agent, before any is looked for. Raises `BadOption`."""
-    try:
-        plan_of(agent, terms.options)
-    except ScriptError as error:
-        raise BadOption(str(error)) from error
-
-
 def _submissions(
     options: ServeOptions, faults: list[OptionFault]
 ) -> tuple[Submissions | None, tuple[Tool, ...]]:
@@ -321,24 +282,17 @@ def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:
     return Metrics({} if fleet is None else agents_in(fleet.specs(), fleet.name))
 
 
-def _record(options: ServeOptions) -> Path | None:
-    if not options.recorded:
-        return None
-    return state_directory() if options.record is None else Path(options.record)
-
-
 def _terms(options: ServeOptions, record: Path | None, faults: list[OptionFault]) -> Terms:
-    here, kept = (Path.cwd(),), options.sessions is not None
-    folder = options.sessions or state_directory().parent / "sessions"
+    here = (Path.cwd(),)
     return Terms(
-        roots=collect_faults(faults, lambda: AllowedDirs(options.roots or here), None) or AllowedDirs(here),
-        pools=pools_of(options.limit, options.limits, faults),
-        sessions=Sessions(folder, ttl=options.session_ttl, keep=kept),
-        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        roots=collect_faults(faults, lambda: AllowedDirs(options.root or here), None) or AllowedDirs(here),
+        pools=pools_of(options.limit, faults),
+        sessions=sessions_of(options, faults),
+        prefix=name_prefix(options),
         options={
             "env": collect_faults(faults, lambda: parse_env(options.env, os.environ), {}),
             "record": record,
             "permission": options.permission,
         },
-        timeout=options.timeout,
+        timeout=seconds_of("--timeout", options.timeout, faults),
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-import attrs
 import trio
 
 from proctor.actors.errors import BadOption, FleetFaults
@@ -33,6 +32,7 @@ from proctor.actors.setup.registration import (
 from proctor.cli.agent_kinds import plan_of
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.parameters import SetupOptions, listed
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import printable
 from proctor.cli.ui.verdict import report
@@ -54,22 +54,6 @@ RESULTS: Mapping[tuple[Action, bool], str] = {
     ("remove", True): "would remove",
 }
 """Action x dry run → its text."""
-
-
-@attrs.frozen(kw_only=True)
-class SetupOptions:
-    """The options of the command."""
-
-    clients: tuple[str, ...] = ()
-    name: str = "proctor"
-    fleet: str | None = None
-    agents: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()
-    permission: str | None = None
-    env: tuple[str, ...] = ()
-    remove: bool = False
-    force: bool = False
-    dry_run: bool = False
 
 
 def setup_command(options: SetupOptions) -> int:
@@ -108,9 +92,9 @@ def _served(options: SetupOptions) -> Iterator[str]:
     """The arguments of `proctor serve` to register, checked. Raises `BadOption`, `FleetFaults` or `ScriptError`."""
     if options.fleet is not None:
         yield from ("--fleet", str(_fleet(options.fleet)))
-    for agent in options.agents:
+    for agent in listed(options.agents):
         yield from ("--agents", _agent(agent))
-    for folder in AllowedDirs(tuple(options.roots)).folders if options.roots else ():
+    for folder in AllowedDirs(tuple(options.root)).folders if options.root else ():
         yield from ("--root", str(folder))
     if options.permission is not None:
         yield from ("--permission", options.permission)
@@ -149,7 +133,7 @@ def own_command(started: str) -> tuple[str, ...]:
 
 
 async def _set_up(options: SetupOptions, request: SetupRequest, out: Output) -> int:
-    names = dict.fromkeys(options.clients) or CLIENTS
+    names = dict.fromkeys(options.client) or CLIENTS
     chosen = [CLIENTS[name] for name in names]
     done = [await _one(client, options, request, out) for client in chosen]
     if all(each is None for each in done):
@@ -161,7 +145,7 @@ async def _one(
     client: Client, options: SetupOptions, request: SetupRequest, out: Output
 ) -> Registration | None:
     """Register with one client; None for a client that is not installed and was not named."""
-    if not options.clients and not options.remove and not is_present(client, os.environ):
+    if not options.client and not options.remove and not is_present(client, os.environ):
         text = f"not installed; --client {client.name} registers it anyway"
         await _write(out, [f"{client.name:9} {text}"])
         return None

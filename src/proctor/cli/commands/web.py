@@ -10,7 +10,6 @@ Agents that remain `LAST` seconds after the grace are killed, as all are at the 
 from __future__ import annotations
 
 import logging
-import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -22,6 +21,7 @@ import trio
 from trio_util import wait_any
 
 from proctor.actors.agent.handle import Agent
+from proctor.actors.durations import duration
 from proctor.actors.errors import AgentError, OptionFault
 from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.gateways.http import (
@@ -42,7 +42,6 @@ from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import InFlight
-from proctor.actors.serving.sessions import Sessions
 from proctor.actors.specs import Supervisor, open_supervisor, plan_of
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
@@ -50,6 +49,7 @@ from proctor.actors.web_server.server import serve
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.start_fleet import locate_agents, start
 from proctor.cli.supervisor_log import SupervisorLogger
@@ -58,7 +58,7 @@ from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
-from proctor.cli.words import all_of, pools_of, read_fleet
+from proctor.cli.words import all_of, name_prefix, pools_of, read_fleet, seconds_of, sessions_of
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
@@ -68,34 +68,15 @@ LAST = 0.2
 _log = logging.getLogger("proctor.web")
 
 
-@attrs.frozen(kw_only=True)
-class WebOptions:
-    """The options of the command. `grace` in seconds; `faults` is what was wrong with the words themselves."""
-
-    fleet: str
-    listen: str | None = None
-    token_env: str | None = None
-    no_token: bool = False
-    origins: tuple[str, ...] = ()
-    grace: float = 10.0
-    metrics: bool = False
-    sessions: str | None = None
-    session_ttl: float | None = None
-    limit: int | None = None
-    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    strict: bool = False
-    faults: tuple[OptionFault, ...] = ()
-
-
-def web_command(options: WebOptions) -> int:
+def web_command(fleet: str, options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    return run_daemon(_main, options)
+    return run_daemon(partial(_main, fleet), options)
 
 
-async def _main(options: WebOptions) -> int:
+async def _main(fleet: str, options: WebOptions) -> int:
     errors = Output(2)
     try:
-        service = Service(options, errors)
+        service = Service(fleet, options, errors)
         with bound(service.where) as opened:
             async with track_processes(errors.say):
                 return await interruptible(
@@ -110,10 +91,10 @@ async def _main(options: WebOptions) -> int:
 class Service:
     """One `proctor web`. Raises `BadOption` before anything starts."""
 
-    def __init__(self, options: WebOptions, errors: Output) -> None:
+    def __init__(self, file: str, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
-        fleet, self.where, self._token, rooms = _checked(options)
+        fleet, self.where, self._token, rooms, self._grace = _checked(file, options)
         self._fleet = fleet if options.strict else fleet.degrading()
         self._unavailable = UnavailableAgents(self._fleet, state_directory())
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
@@ -159,7 +140,7 @@ class Service:
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
             gateway.probes.not_ready = "agents are starting"
             app = AuthMiddleware(
-                application(gateway), where, token=self._token.value, origins=self._options.origins
+                application(gateway), where, token=self._token.value, origins=self._options.origin
             )
             await serving.start(partial(server, app))
             await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
@@ -167,9 +148,9 @@ class Service:
             with scope:
                 await self._work(sup, gateway)
             self._stopping = now = trio.current_time()
-            self._late.deadline = now + self._options.grace + LAST
-            _tell("server stopping", {"fleet": self._fleet.name, "grace": self._options.grace})
-            await gateway.drain(self._options.grace)
+            self._late.deadline = now + self._grace + LAST
+            _tell("server stopping", {"fleet": self._fleet.name, "grace": self._grace})
+            await gateway.drain(self._grace)
             self._shutdown.set()
 
     async def _kill_late(self) -> None:
@@ -242,10 +223,11 @@ class Service:
         )
 
 
-def _checked(options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns]:
-    """What the words stand for. Raises `BadOption` with everything that is wrong with them and with the fleet file."""
-    faults = [*options.faults]
-    fleet = collect_faults(faults, partial(read_fleet, options.fleet), None)
+def _checked(file: str, options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns, float]:
+    """The fleet, and the values of the flags. Raises `BadOption` with every fault of them and of the fleet file."""
+    faults = list[OptionFault]()
+    fleet = collect_faults(faults, partial(read_fleet, file), None)
+    grace = seconds_of("--grace", options.grace, faults, duration)
     where = token = None
     if options.listen is not None:
         where = collect_faults(faults, partial(endpoint, options.listen), None)
@@ -255,28 +237,21 @@ def _checked(options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns]
         collect_faults(faults, partial(token_of, options.token_env), None)
     else:
         token = collect_faults(faults, partial(_token, options, where), None)
-    rooms = _rooms(options, faults)
+    rooms = SessionTurns(
+        sessions=sessions_of(options, faults),
+        plans={},
+        pools=pools_of(options.limit, faults),
+        prefix=name_prefix(options),
+    )
     if fleet is None or where is None or token is None or faults:
         raise all_of(faults)
-    return fleet, where, token, rooms
+    return fleet, where, token, rooms, grace
 
 
 def _token(options: WebOptions, where: Endpoint) -> Token:
     token = token_for(where, options.token_env, no_token=options.no_token)
     check_listen_address(where, token.value)
     return token
-
-
-def _rooms(options: WebOptions, faults: list[OptionFault]) -> SessionTurns:
-    kept = options.sessions is not None
-    return SessionTurns(
-        sessions=Sessions(
-            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
-        ),
-        plans={},
-        pools=pools_of(options.limit, options.limits, faults),
-        prefix="" if kept else f"{secrets.token_hex(8)}/",  # session names of different servers must not meet
-    )
 
 
 def _tell(what: str, facts: Mapping[str, Any]) -> None:

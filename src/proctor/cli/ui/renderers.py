@@ -107,3 +107,8 @@ def answer_record(answer: Answer, recording: Path | None) -> dict[str, Any]:
 
 def _line(record: dict[str, Any]) -> bytes:
     return msgspec.json.encode(record) + b"\n"
+
+
+def renderer(out: Output, screen: Output, *, as_json: bool, quiet: bool) -> Renderer:
+    """The renderer that the flags `--json` and `--quiet` name; notes go to `screen`."""
+    return JsonRenderer(out) if as_json else TextRenderer(out, screen, quiet=quiet)
