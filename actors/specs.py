@@ -6,10 +6,11 @@ and of the spec, by keyword. `open_supervisor` is the runtime's, with `agent(nam
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
@@ -26,7 +27,6 @@ from proctor.actors.plan.options import (
     SHUTDOWN,
     SPEC_OPTIONS,
     START_ORDER,
-    AgentOptions,
     SpecOptions,
     check_option,
     document_options,
@@ -57,15 +57,13 @@ Handle = TypeVar("Handle")
 @document_options
 def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
-    own, spec = _split(options)
-    return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
+    return _child(id, options, claude_plan)
 
 
 @document_options
 def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
-    own, spec = _split(options)
-    return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
+    return _child(id, options, codex_plan)
 
 
 @document_options
@@ -74,22 +72,20 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
 
     Raises `BadOption` or `InvalidSpec` naming the option.
     """
-    own, spec = _split(options)
-    if own.get("mode") != "serve":
+    if options.get("mode") != "serve":
         if server is not None:
-            mode = own.get("mode", "session")
+            mode = options.get("mode", "session")
             fault = OptionFault("server", f"{server!r} has no effect in mode {mode!r}: use mode='serve'")
             raise BadOption(f"agent {id!r}: {fault}", [fault])
-        return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
-    del own["mode"]
-    return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
+        return _child(id, options, opencode_plan)
+    del options["mode"]
+    return _child(id, options, partial(served_plan, server=server))
 
 
 @document_options
 def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
-    own, spec = _split(options)
-    return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
+    return _child(id, options, gemini_plan)
 
 
 @document_options
@@ -101,8 +97,7 @@ def acp(
     Profiles by name: `generic`, `opencode`, `gemini`, `codex`, `claude` (the last two are adapters). Raises `BadOption` or
     `InvalidSpec` naming the option.
     """
-    own, spec = _split(options)
-    return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
+    return _child(id, options, partial(acp_plan, argv=argv, profile=profile))
 
 
 @document_options
@@ -116,11 +111,8 @@ def scripted(
     **options: Unpack[SpecOptions],
 ) -> ChildSpec:
     """An agent played from a script file or a recorded run, in the wire of `dialect`, with faults on demand. `speed` 0 replays without delays."""
-    own, spec = _split(options)
-    plan = scripted_plan(
-        id, script, own, dialect=dialect, faults=faults, speed=speed, shutdown=_seconds(spec)
-    )
-    return agent_spec(id, plan, spec)
+    make = partial(scripted_plan, script=script, dialect=dialect, faults=faults, speed=speed)
+    return _child(id, options, make)
 
 
 def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
@@ -296,12 +288,10 @@ def plan_of(spec: ChildSpec | Plan) -> Plan:
     return plan
 
 
-def _split(options: SpecOptions) -> tuple[AgentOptions, dict[str, Any]]:
+def _child(id: str, options: SpecOptions, make: Callable[..., Plan]) -> ChildSpec:
     of_the_spec = SPEC_OPTIONS.keys() - OPTIONS.keys()
     own = {k: v for k, v in options.items() if k not in of_the_spec}
-    return cast("AgentOptions", own), {k: v for k, v in options.items() if k in of_the_spec}
-
-
-def _seconds(spec: dict[str, Any]) -> float:
+    spec: dict[str, Any] = {k: v for k, v in options.items() if k in of_the_spec}
     grace = spec.get("shutdown", SHUTDOWN)
-    return float(grace) if isinstance(grace, int | float) else SHUTDOWN
+    seconds = float(grace) if isinstance(grace, int | float) else SHUTDOWN
+    return agent_spec(id, make(id, options=own, shutdown=seconds), spec)

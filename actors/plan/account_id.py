@@ -29,12 +29,12 @@ def kind_of(plan: Plan) -> str:
 
 
 def family_of(plan: Plan) -> str:
-    """The CLI as its makers call it, by which accounts and kept conversations are told apart, on disk too."""
+    """The CLI as its makers call it, by which accounts and kept conversations are kept apart, on disk too."""
     return plan.dialect.name if plan.product is None else plan.product.name
 
 
 def home_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
-    """Where its CLI keeps its sessions and its login, as one text; its own for each agent with a private home."""
+    """The home of its CLI, with its sessions and its login, as one text; its own for each agent with a private home."""
     passed = os.environ if environ is None else environ
     given = plan.workplace.env
     if plan.workplace.home == "private":
@@ -46,7 +46,7 @@ def home_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
 def account_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
     """The account that pays for its prompts: what its owner calls it, else CLI, home and the fingerprint of its keys.
 
-    A script has an account of its own: nobody pays for it."""
+    A script has an account of its own: it costs nothing."""
     if plan.conduct.account is not None:
         return plan.conduct.account
     if plan.product is None:
@@ -57,7 +57,7 @@ def account_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
 
 
 def session_key(plan: Plan, session: str) -> str:
-    """A name for a session that no other has: ids are only told apart within one CLI's home."""
+    """A name for a session that no other has: ids are unique only within one CLI's home."""
     return fingerprint(family_of(plan), home_of(plan), session, digits=32)
 
 

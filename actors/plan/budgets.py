@@ -1,8 +1,8 @@
 """Budgets: the limit on spending in a sliding window of time, and the sums so far. Nothing here waits.
 
-Guarantees: a cost counts for `period` seconds after it was told. A window over its budget says so once for each
-period, and so does one near it. A turn whose cost the CLI did not tell is counted as such and told, never as nothing.
-What is held is bounded: costs told within a thousandth of the period are one entry, with the time of the first. A turn
+Guarantees: a cost counts for `period` seconds after it was reported. A window over its budget gives one alarm for each
+period, and so does one near it. A turn whose cost the CLI did not report is counted as such, never as nothing.
+Memory is bounded: costs reported within a thousandth of the period are one entry, with the time of the first. A turn
 under way holds what it may cost, until it is settled.
 
 Not here: what an agent does about it (`gate`, `agent`).
@@ -53,7 +53,7 @@ class Budget:
 
 @attrs.frozen
 class _Reserve:
-    """What a turn under way held when it began, and the kind of its command line."""
+    """The amount that a turn under way held when it began, and the kind of its command line."""
 
     kind: str
     usd: float
@@ -66,7 +66,7 @@ class _Entry:
 
 
 class Spending:
-    """What was spent under a budget; `whose` names it in texts. Times are seconds on one clock."""
+    """The spending under a budget; `whose` names it in texts. Times are seconds on one clock."""
 
     def __init__(self, budget: Budget, whose: str) -> None:
         self.budget = budget
@@ -86,7 +86,7 @@ class Spending:
     def recall(
         self, spent: Sequence[tuple[float, float]], unknown: int, dearest: Mapping[str, float]
     ) -> None:
-        """What was spent in another life of the host; the times in order, on this one's clock."""
+        """Add what was spent in another life of the host; the times in order, on this one's clock."""
         self._entries.extend(_Entry(at, usd) for at, usd in spent)
         self.unknown = unknown
         self.dearest.update(dearest)
@@ -121,7 +121,7 @@ class Spending:
     # -- what was spent
 
     def spend(self, usd: float | None, now: float) -> tuple[Alarm, ...]:
-        """A turn has ended that cost so much (None: not told). The alarms that are due."""
+        """A turn has ended that cost so much (None: not reported). The alarms that are due."""
         if usd is None:
             self.unknown += 1
         elif usd > 0:

@@ -119,7 +119,7 @@ BATCH_SUFFIXES = frozenset({".bat", ".cmd", ".ps1"})
 
 
 def unknown_product(program: str) -> Product:
-    """A program that is looked for on PATH alone, because nobody told us more about it."""
+    """A program that is looked for on PATH alone, as nothing more is known about it."""
     return Product(
         name=program, program=program, variable="", places=(), install="the installer of its makers"
     )
@@ -167,29 +167,29 @@ def native_program(product: Product, found: Path) -> Path:
 
 
 async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> Version:
-    """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen.
+    """The version that `--version` reports, as three numbers. Raises `VersionCheckFailed` with the output seen.
 
     Whatever the program does, it and what it has started are gone then; no more than `MAX_VERSION_OUTPUT` bytes of it are read.
     """
-    said = bytearray()
+    output = bytearray()
     with trio.move_on_after(timeout):
         try:
-            reason = await _answer(Command((str(path), "--version"), env or os.environ, stdin="null"), said)
+            reason = await _answer(Command((str(path), "--version"), env or os.environ, stdin="null"), output)
         except ProcessError as error:
             raise VersionCheckFailed(str(path), "", f"cannot be started: {error}") from error
-        output = said.decode("utf-8", "replace")
-        if isinstance(reason, Normal) and (match := re.search(r"(\d+)\.(\d+)\.(\d+)", output)):
+        text = output.decode("utf-8", "replace")
+        if isinstance(reason, Normal) and (match := re.search(r"(\d+)\.(\d+)\.(\d+)", text)):
             return int(match[1]), int(match[2]), int(match[3])
         ended = "exit status 0" if isinstance(reason, Normal) else str(reason)
-        raise VersionCheckFailed(str(path), output, f"{ended}, expected a version")
-    raise VersionCheckFailed(str(path), said.decode("utf-8", "replace"), f"no answer within {timeout:g} s")
+        raise VersionCheckFailed(str(path), text, f"{ended}, expected a version")
+    raise VersionCheckFailed(str(path), output.decode("utf-8", "replace"), f"no answer within {timeout:g} s")
 
 
-async def _answer(command: Command, said: bytearray) -> ExitReason | str:
-    async with open_process(command, ladder=(Step("kill"),), guard=True, on_stderr=said.extend) as process:
+async def _answer(command: Command, output: bytearray) -> ExitReason | str:
+    async with open_process(command, ladder=(Step("kill"),), guard=True, on_stderr=output.extend) as process:
         while chunk := await process.receive():
-            said += chunk
-            if len(said) > MAX_VERSION_OUTPUT:
+            output += chunk
+            if len(output) > MAX_VERSION_OUTPUT:
                 return f"more than {MAX_VERSION_OUTPUT} bytes"
         reason = await process.wait()
     return attrs.evolve(reason, stderr=b"") if isinstance(reason, ExitStatus) else reason

@@ -1,6 +1,6 @@
 """MCP servers that an agent is given, whatever its CLI: `mcp={"name": McpServer(...)}`.
 
-A record is checked where it is made; `servers_of` checks the names and makes what a dialect is told. What may be secret is
+A record is checked where it is made; `servers_of` checks the names and makes the configuration for a dialect. What may be secret is
 never shown: values of `env` and `headers` stand in no repr and no error.
 
 Context crosses to a server by its environment (`PROCTOR_CONTEXT_PROJECT`) or its headers (`Proctor-Context-Project`),
@@ -63,8 +63,8 @@ class McpServer:
     """A server of the Model Context Protocol, started by `command` and `args` or reached at `url`.
 
     `env` is added to the environment that the CLI gives it, `headers` to each request; both may hold secrets, `args` may
-    not: every user of the machine can read them. `approved` says that its tools need no approval, where the CLI can be told
-    so; else they are asked about like any other, and rejected where nobody can be asked. `timeout` is in seconds for one
+    not: every user of the machine can read them. `approved` says that its tools need no approval, where the CLI has an option
+    for that; else they are asked about like any other, and denied where no one can answer. `timeout` is in seconds for one
     call (None: as the CLI has it). Raises `BadOption`.
     """
 
@@ -97,7 +97,7 @@ class McpServer:
             raise BadOption("command, args and url of an MCP server must be texts without a zero byte")
 
     def declared(self, context: Mapping[str, str]) -> Server:
-        """What a dialect is told of it, with the context of its agent."""
+        """Its configuration for a dialect, with the context of its agent."""
         env = {**{f"PROCTOR_CONTEXT_{key.upper()}": value for key, value in context.items()}, **self.env}
         headers = {**{_header(key): value for key, value in context.items()}, **self.headers}
         return Server(

@@ -163,7 +163,7 @@ def rule_of(hint: Any) -> OptionRule | None:
 
 
 def collect_faults(faults: list[OptionFault], make: Callable[[], T], instead: T) -> T:
-    """What was made, or `instead` where an option does not allow it, which `faults` gets."""
+    """Return what `make` gives, or `instead` where an option is refused; `faults` gets the refusals."""
     try:
         return make()
     except BadOption as error:

@@ -110,7 +110,7 @@ class Option:
         return f"{self.help}; None: {self.none}" if self.none else self.help
 
     def fault(self, value: object, accepted: OptionRule | None = None) -> str | None:
-        """What is wrong with a value, as `OptionRule.fault`. `accepted` narrows it to what one CLI has."""
+        """The fault of a value, as `OptionRule.fault`. `accepted` narrows it to what one CLI has."""
         rule = (
             self.rule
             if accepted is None or (value is None and self.rule and self.rule.optional)
@@ -402,7 +402,7 @@ class Clocks:
 
 @attrs.frozen(kw_only=True)
 class Workplace:
-    """Where the process works, and where its recordings are. Without a `record` they go with the agent; when the disk does not take
+    """The folders of the process and of its recordings. Without a `record` they go with the agent; when the disk does not take
     one, an agent that is to `fail` stops its process, and is `failed` until it can be recorded again."""
 
     cwd: Path | None = None
@@ -417,7 +417,7 @@ class Workplace:
 
 @attrs.frozen(kw_only=True)
 class Conduct:
-    """What the agent may do, and what becomes of a request whose process died. `schemas` gives a held agent its tools from its start on;
+    """The agent's permissions, limits and tools, and the fate of a request whose process died. `schemas` gives a held agent its tools from its start on;
     a line that a validator refuses counts for `error_budget`."""
 
     permission: Policy = "deny"

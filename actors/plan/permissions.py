@@ -65,7 +65,7 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
 
 
 def verdict_of(rules: Iterable[Rule], tool: str) -> Verdict | None:
-    """What the first rule that matches says of this tool, None where none does."""
+    """The verdict of the first rule that matches this tool, None where none does."""
     for rule in rules:
         if fnmatch.fnmatchcase(tool, rule.tool):
             return Verdict(rule.allow, "" if rule.allow else _DENIED)

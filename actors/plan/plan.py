@@ -105,7 +105,7 @@ class Plan:
         attachments: tuple[Attachment, ...] = (),
         tools: Path | None = None,
     ) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
+        """The launch of one incarnation, but for its program and its private folder; `attachments` are those of
         the one prompt of a one-shot run, `tools` is the socket at which the host's tools are, where they are relayed."""
         mcp, one_shot = self.launch.mcp, self.launch.mode == "oneshot"
         if tools is not None:
@@ -318,7 +318,7 @@ def shaped(
 
 
 def _misplaced(name: str, given: Mapping[str, object]) -> Iterable[OptionFault]:
-    """What is wrong with options together, or with the agent's name."""
+    """Faults of options together, or with the agent's name."""
     if given.get("workspace") == "worktree":
         try:
             check_name(name)
@@ -340,7 +340,7 @@ def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
 
 
 def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
-    """The launch with what the CLI is told of the host's tools and hooks. A block that it could not keep is refused."""
+    """The launch with the host's tools and hooks. A blocking hook that the CLI could not wait for is refused."""
     tools, hooks = declare_tools(conduct.host_tools), declare_hooks(conduct.hooks)
     kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
     if not kept and any(hook.blocking for hook in hooks):

@@ -47,7 +47,7 @@ class WrapperReach:
 
 
 def wrapper_reach(by: object) -> Reach:
-    """How a process is reached by this value of the option `reach`, None: as it is. Raises `BadOption`."""
+    """The transport for this value of the option `reach`, None: as it is. Raises `BadOption`."""
     if by is None:
         return ProcessTransport
     if callable(by):

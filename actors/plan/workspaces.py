@@ -7,8 +7,8 @@ otherwise, which a `Notice` tells with the place and the reason; the next agent 
 One owner a name, also between hosts: a lock beside the worktree, held from the first start to the end. A host that was
 killed has lost its locks, so what it left behind is found and gone on with.
 
-When an agent's spec is dropped nobody may wait, so the end of its worktree is owed: to the block around all agents of
-a host (`clean_up_workspaces`), which settles it when it ends, and to the next agent that needs a worktree in it. Without such a
+When an agent's spec is dropped no code may wait, so the end of its worktree is pending: until the block around all agents of
+a host (`clean_up_workspaces`) ends, or the next agent needs a worktree in it. Without such a
 block the worktree stays. Not here: what may be removed (`worktrees`).
 """
 
@@ -72,7 +72,7 @@ class Workspace:
         return f"proctor/{self.name}"
 
     async def enter(self) -> tuple[Path, Notice | None]:
-        """The folder to work in, made now or found again, and what is to be told. A second call finds the same.
+        """The folder to work in, made now or found again, and a notice of that. A second call finds the same.
 
         Raises `StartRefused` when git, the repository, or somebody else stands in the way.
         """
@@ -142,12 +142,12 @@ class Workspace:
         return None if reason is None else self._stays(reason)
 
     def leave(self) -> None:
-        """As `close`, without waiting: whoever can wait does it."""
-        owed = _pending.get()
-        if owed is None:
+        """As `close`, without waiting: the block around all agents does it."""
+        pending = _pending.get()
+        if pending is None:
             self._let_go()
         elif self._lock >= 0:
-            owed.append(self)
+            pending.append(self)
 
     def _let_go(self) -> None:
         if self._lock >= 0:
@@ -156,7 +156,7 @@ class Workspace:
 
 
 class WorkspaceOptions(Protocol):
-    """What of a plan's workplace is looked at here."""
+    """The part of a plan's workplace that is used here."""
 
     @property
     def cwd(self) -> Path | None: ...
@@ -178,26 +178,26 @@ _pending: ContextVar[list[Workspace] | None] = ContextVar("proctor.workspaces", 
 
 @asynccontextmanager
 async def clean_up_workspaces() -> AsyncGenerator[None]:
-    """What agents of the block leave behind is settled when it ends. Within another such block nothing happens."""
+    """Settle what agents of the block leave behind when it ends. Within another such block nothing happens."""
     if _pending.get() is not None:
         yield
         return
-    owed: list[Workspace] = []
-    token = _pending.set(owed)
+    pending: list[Workspace] = []
+    token = _pending.set(pending)
     try:
         yield
     finally:
         with suppress(ValueError):  # left in another context than it was entered in
             _pending.reset(token)
         with trio.move_on_after(CLEANUP_TIMEOUT, shield=True):
-            await _settle(owed)
-        for workspace in owed:
+            await _settle(pending)
+        for workspace in pending:
             workspace.leave()
 
 
-async def _settle(owed: list[Workspace] | None) -> None:
-    while owed:
-        workspace = owed.pop()
+async def _settle(pending: list[Workspace] | None) -> None:
+    while pending:
+        workspace = pending.pop()
         await workspace.close()
 
 

@@ -71,7 +71,7 @@ class Entry:
 
 
 async def git(folder: Path, *words: str) -> str:
-    """What `git WORDS` prints in `folder`, without the last newline. Raises `GitRefused` with what git says."""
+    """The output of `git WORDS` in `folder`, without the last newline. Raises `GitRefused` with the text of git."""
     env = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     try:
         done = await trio.run_process(
@@ -85,8 +85,8 @@ async def git(folder: Path, *words: str) -> str:
     except OSError as error:
         raise GitRefused(f"git cannot be run: {error.strerror or error}") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())
-        raise GitRefused(said or f"git {words[0]} ended with status {done.returncode}")
+        output = " ".join(done.stderr.decode("utf-8", "replace").split())
+        raise GitRefused(output or f"git {words[0]} ended with status {done.returncode}")
     return os.fsdecode(done.stdout).removesuffix("\n")
 
 
@@ -194,7 +194,7 @@ async def _git_directory(place: Path) -> Path:
 
 
 async def reason_to_stay(place: Path, branch: str) -> str | None:
-    """What would be lost with the worktree, None when nothing would. Raises `GitRefused`."""
+    """The reason to keep the worktree: what would be lost with it; None when nothing would. Raises `GitRefused`."""
     changed = (await git(place, "status", "--porcelain", "--untracked-files=all")).splitlines()
     if changed:
         return f"{len(changed)} file{'s' if len(changed) > 1 else ''} changed or new and not committed"

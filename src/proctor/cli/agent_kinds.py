@@ -30,26 +30,10 @@ class Kind:
     plan: Callable[[str, AgentOptions], Plan]
 
 
-def _claude(_: str, options: AgentOptions) -> Plan:
-    return claude_plan("claude", options)
-
-
 def _scripted(script: str, options: AgentOptions) -> Plan:
     if "executable" in options:
         raise BadOption("--executable cannot be used with scripted: it has its own program")
     return scripted_plan("scripted", script, options)
-
-
-def _codex(_: str, options: AgentOptions) -> Plan:
-    return codex_plan("codex", options)
-
-
-def _opencode(_: str, options: AgentOptions) -> Plan:
-    return opencode_plan("opencode", options)
-
-
-def _gemini(_: str, options: AgentOptions) -> Plan:
-    return gemini_plan("gemini", options)
 
 
 def _acp(command: str, options: AgentOptions) -> Plan:
@@ -61,10 +45,10 @@ def _acp(command: str, options: AgentOptions) -> Plan:
 
 
 KINDS: Mapping[str, Kind] = {
-    "claude": Kind(None, _claude),
-    "codex": Kind(None, _codex),
-    "opencode": Kind(None, _opencode),
-    "gemini": Kind(None, _gemini),
+    "claude": Kind(None, lambda _, options: claude_plan("claude", options)),
+    "codex": Kind(None, lambda _, options: codex_plan("codex", options)),
+    "opencode": Kind(None, lambda _, options: opencode_plan("opencode", options)),
+    "gemini": Kind(None, lambda _, options: gemini_plan("gemini", options)),
     "acp": Kind("COMMAND", _acp),
     "scripted": Kind("FILE", _scripted),
 }

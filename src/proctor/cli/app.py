@@ -17,8 +17,8 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from proctor.cli.daemon import loading
 from proctor.cli.exit_status import FAILED, OK, USAGE
-from proctor.cli.loading import loading
 from proctor.cli.parameters import (
     DoctorOptions,
     Flag,

@@ -6,13 +6,14 @@ Access is checked by the code of `proctor web`. Imported only to serve HTTP, bec
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 
 import attrs
 import trio
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
 
 from proctor.actors.gateways.http import (
     AuthMiddleware,
@@ -35,6 +36,17 @@ _log = logging.getLogger("proctor.serve")
 
 
 @attrs.frozen
+class Health:
+    """The sources of the health routes of a server, until `shutdown` is set. `metrics_text` gives the text of `/metrics`, None for no metrics."""
+
+    checks: Mapping[str, Check]
+    alarms: Mapping[str, Check]
+    agents: CanAnswer
+    metrics_text: Gather | None
+    shutdown: trio.Event
+
+
+@attrs.frozen
 class HttpServer:
     """The HTTP server of a toolset. Raises `BadOption` for an address that other machines can reach without a token."""
 
@@ -44,64 +56,41 @@ class HttpServer:
     def __attrs_post_init__(self) -> None:
         check_listen_address(self.where, self.token.value)
 
-    async def serve(
-        self,
-        make: Make,
-        checks: Mapping[str, Check],
-        alarms: Mapping[str, Check],
-        agents: CanAnswer,
-        metrics_text: Gather | None,
-        shutdown: trio.Event,
-    ) -> None:
-        """Serve until `shutdown` is set.
-
-        `make` builds the MCP server from the routes beside it; `checks`, `alarms` and `agents` feed the health routes;
-        `metrics_text` gives the text of `/metrics`, None for no metrics.
-        """
-        with bound(self.where) as opened:
-            async with trio.open_nursery() as nursery:
-                probes, here = (
-                    Probes(HealthChecks(checks, nursery, alarms=alarms, agents=agents), metrics_text),
-                    endpoint_of(opened),
-                )
-                nursery.start_soon(_mark_stopping, shutdown, probes)
-                middleware = partial(_protected, where=here, token=self.token.value)
-                server = make(routes=probes.routes())
-                async with trio.open_nursery() as serving:
-                    await serving.start(partial(server.serve_http, opened, middleware=middleware))
-                    address = str(here) if here.path else f"http://{here}{PATH}"
-                    _log.info("serves %s", address)
-                    await announce(Output(2), f"serves {address}", self.token)
-                nursery.cancel_scope.cancel("nothing is served any more")
+    async def serve(self, make: Make, health: Health) -> None:
+        """Serve until shutdown. `make` builds the MCP server from the routes beside it."""
+        async with self._probed(health) as (opened, probes):
+            here = endpoint_of(opened)
+            middleware = partial(AuthMiddleware, where=here, token=self.token.value)
+            server = make(routes=probes.routes())
+            async with trio.open_nursery() as serving:
+                await serving.start(partial(server.serve_http, opened, middleware=middleware))
+                await self._announce("serves", here, PATH)
 
     async def serve_probes(
-        self,
-        checks: Mapping[str, Check],
-        alarms: Mapping[str, Check],
-        agents: CanAnswer,
-        metrics_text: Gather | None,
-        shutdown: trio.Event,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, health: Health, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve `/healthz`, `/readyz` and `/metrics` alone, until cancelled; the rest as for `serve`."""
+        """Serve `/healthz`, `/readyz` and `/metrics` alone, until cancelled."""
+        async with self._probed(health) as (opened, probes), trio.open_nursery() as nursery:
+            here = endpoint_of(opened)
+            app = AuthMiddleware(Starlette(routes=[*probes.routes()]), here, token=self.token.value)
+            await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
+            await self._announce("serves probes at", here)
+            task_status.started()
+
+    @asynccontextmanager
+    async def _probed(self, health: Health) -> AsyncGenerator[tuple[socket.socket, Probes]]:
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
-                probes, here = (
-                    Probes(HealthChecks(checks, nursery, alarms=alarms, agents=agents), metrics_text),
-                    endpoint_of(opened),
-                )
-                nursery.start_soon(_mark_stopping, shutdown, probes)
-                app = _protected(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
-                await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
-                address = str(here) if here.path else f"http://{here}"
-                _log.info("serves probes at %s", address)
-                await announce(Output(2), f"serves probes at {address}", self.token)
-                task_status.started()
-                await trio.sleep_forever()
+                checks = HealthChecks(health.checks, nursery, alarms=health.alarms, agents=health.agents)
+                probes = Probes(checks, health.metrics_text)
+                nursery.start_soon(_mark_stopping, health.shutdown, probes)
+                yield opened, probes
+                nursery.cancel_scope.cancel("nothing is served any more")
 
-
-def _protected(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:
-    return AuthMiddleware(application, where, token=token)
+    async def _announce(self, what: str, here: Endpoint, path: str = "") -> None:
+        address = str(here) if here.path else f"http://{here}{path}"
+        _log.info("%s %s", what, address)
+        await announce(Output(2), f"{what} {address}", self.token)
 
 
 async def _mark_stopping(shutdown: trio.Event, probes: Probes) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -69,3 +71,13 @@ def sessions_of(options: ServerOptions, faults: list[OptionFault]) -> Sessions:
 def name_prefix(options: ServerOptions) -> str:
     """A prefix for the names of sessions, which must not meet those of another server; none where they are kept."""
     return "" if options.sessions is not None else f"{secrets.token_hex(8)}/"
+
+
+async def enter_sessions(stack: AsyncExitStack, sessions: Sessions | None, log: logging.Logger) -> None:
+    """Open the sessions of a server until `stack` is closed. A request that names one is refused where their folder cannot be used."""
+    if sessions is None:
+        return
+    try:
+        await stack.enter_async_context(sessions)
+    except OSError as error:
+        log.warning("the folder of sessions cannot be used: %s", error)

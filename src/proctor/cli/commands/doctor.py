@@ -11,7 +11,7 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -32,11 +32,11 @@ from proctor.actors.plan.environment import SECRETS
 from proctor.actors.process.orphans import describe_sweep, hosts_folder
 from proctor.actors.recording.recording import untagged_runs
 from proctor.cli.cleanup_proof import ProofFailed, prove_cleanup
-from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
-from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.daemon import run_report
+from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.parameters import DoctorOptions
 from proctor.cli.recordings import state_directory
-from proctor.cli.ui.output import Output, OutputFailed
+from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import one_line
 from proctor.runtime.processes import (
     Command,
@@ -80,35 +80,16 @@ class Check:
 
 def doctor_command(options: DoctorOptions) -> int:
     """Run the checks or the proof; the exit status is 1 when something fails."""
-    return trio.run(_main, options)
+    return run_report(partial(_prove if options.prove_cleanup else _look, options), ProofFailed)
 
 
-async def _main(options: DoctorOptions) -> int:
-    screen = Output(2)
-    work = partial(_prove if options.prove_cleanup else _look, options)
-    return await interruptible(
-        partial(_shown, work, screen), notify=screen.say, background=trio.sleep_forever
-    )
-
-
-async def _shown(work: Callable[[Output], Awaitable[bool]], screen: Output, interrupts: Interrupts) -> int:
-    try:
-        with interrupts.scope:
-            return OK if await work(Output(1)) else FAILED
-    except BrokenPipeError:
-        return STDOUT_GONE
-    except (OutputFailed, ProofFailed, ProcessError) as error:
-        await screen.say(one_line(str(error), _WIDTH))
-    return FAILED  # or interrupted: then the status of the signal counts
-
-
-async def _prove(options: DoctorOptions, out: Output) -> bool:
+async def _prove(options: DoctorOptions, out: Output) -> int:
     proof = await prove_cleanup(options.children, options.seconds)
     await _write(out, proof.facts() if options.output == "json" else proof.lines())
-    return proof.holds
+    return OK if proof.holds else FAILED
 
 
-async def _look(options: DoctorOptions, out: Output) -> bool:
+async def _look(options: DoctorOptions, out: Output) -> int:
     checks = list[Check]()
     async for check in all_checks():
         checks.append(check)
@@ -117,7 +98,7 @@ async def _look(options: DoctorOptions, out: Output) -> bool:
     good = all(check.grade != "fail" for check in checks)
     if options.output == "json":
         await _write(out, {"ok": good, "checks": [attrs.asdict(check) for check in checks]})
-    return good
+    return OK if good else FAILED
 
 
 async def _write(out: Output, result: Mapping[str, object] | Iterable[str]) -> None:

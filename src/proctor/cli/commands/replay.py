@@ -7,7 +7,6 @@ first turn that fails.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from functools import partial
 
 import trio
@@ -18,12 +17,12 @@ from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan.plan import Plan
 from proctor.actors.replay import read_recording, replay_plan
 from proctor.actors.specs import agent_spec, open_supervisor
-from proctor.cli.commands.run import EXPECTED
-from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
+from proctor.cli.commands.run import rendered
+from proctor.cli.exit_status import OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.parameters import ReplayOptions
 from proctor.cli.recordings import make_room
-from proctor.cli.ui.output import Output, OutputFailed
+from proctor.cli.ui.output import Output
 from proctor.cli.ui.renderers import Renderer, renderer
 from proctor.cli.ui.verdict import PHRASES, verdict
 from proctor.runtime.errors import StartError
@@ -44,19 +43,13 @@ async def _main(recording: str, options: ReplayOptions) -> int:
 
 async def _replay(recording: str, options: ReplayOptions, screen: Output, interrupts: Interrupts) -> int:
     shows = partial(renderer, Output(1), screen, as_json=options.json, quiet=options.quiet)
-    try:
-        with interrupts.scope:
-            recorded = read_recording(recording)
-            plan = replay_plan(recorded, {"home": "private"}, faults=options.fault, speed=options.speed)
-            return await _replay_prompts(plan, recorded.prompts, shows, screen, interrupts)
-        return FAILED  # interrupted: the status of the signal counts
-    except BrokenPipeError:
-        return STDOUT_GONE
-    except EXPECTED as error:
-        await screen.say(" ".join(str(error).split()))
-        with suppress(BrokenPipeError, OutputFailed):
-            await shows().failure(error)
-        return status_of(error)
+
+    async def work() -> int:
+        recorded = read_recording(recording)
+        plan = replay_plan(recorded, {"home": "private"}, faults=options.fault, speed=options.speed)
+        return await _replay_prompts(plan, recorded.prompts, shows, screen, interrupts)
+
+    return await rendered(work, shows(), screen, interrupts)
 
 
 async def _replay_prompts(

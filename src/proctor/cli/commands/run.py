@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -61,15 +62,26 @@ async def _run(
     agent: str, prompt: str | None, options: RunOptions, screen: Output, interrupts: Interrupts
 ) -> int:
     show = renderer(Output(1), screen, as_json=options.json, quiet=options.quiet)
+
+    async def work() -> int:
+        async with track_processes(screen.say):
+            plan, deadline = _validated(agent, prompt, options, screen)
+            plan.locate()
+            live = await _converse(plan, await prompt_of(prompt), deadline, show, interrupts)
+            if not live.answer.ok:
+                await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
+            return status_of(live.answer.outcome)
+
+    return await rendered(work, show, screen, interrupts)
+
+
+async def rendered(
+    work: Callable[[], Awaitable[int]], show: Renderer, screen: Output, interrupts: Interrupts
+) -> int:
+    """Run `work` and return the exit status. An expected error is shown on `screen`, and by `show`."""
     try:
         with interrupts.scope:
-            async with track_processes(screen.say):
-                plan, deadline = _validated(agent, prompt, options, screen)
-                plan.locate()
-                live = await _converse(plan, await prompt_of(prompt), deadline, show, interrupts)
-                if not live.answer.ok:
-                    await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
-                return status_of(live.answer.outcome)
+            return await work()
         return FAILED  # interrupted: the status of the signal counts
     except BrokenPipeError:
         return STDOUT_GONE

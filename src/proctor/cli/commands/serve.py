@@ -48,12 +48,20 @@ from proctor.cli.tools import ONE_SHOT, OfferedTools
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
-from proctor.cli.words import all_of, name_prefix, pools_of, read_fleet, seconds_of, sessions_of
+from proctor.cli.words import (
+    all_of,
+    enter_sessions,
+    name_prefix,
+    pools_of,
+    read_fleet,
+    seconds_of,
+    sessions_of,
+)
 from proctor.runtime.errors import MaxRestartsExceeded
 
 if TYPE_CHECKING:
     from proctor.actors.gateways.http import Check
-    from proctor.cli.http_server import HttpServer
+    from proctor.cli.http_server import Health, HttpServer
 
 SUBMITTING = "Submit an answer that matches the schema with submit; validate checks one, example shows one."
 PATIENCE = GRACE / 2
@@ -125,7 +133,7 @@ class Service:
             nursery.start_soon(self._hurry)
             try:
                 async with track_processes(_log_message), AsyncExitStack() as stack:
-                    await self._open_sessions(stack)
+                    await enter_sessions(stack, self._terms.sessions, _log)
                     stack.enter_context(self._accounts)
                     await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))
             except AgentError as error:
@@ -135,13 +143,6 @@ class Service:
                 self._submissions.close()
         _log.info("stopped")
         return self._status
-
-    async def _open_sessions(self, stack: AsyncExitStack) -> None:
-        if self._terms.sessions is not None:
-            try:
-                await stack.enter_async_context(self._terms.sessions)
-            except OSError as error:  # a call that names a session fails with the reason
-                _log.warning("the folder of sessions cannot be used: %s", error)
 
     async def _listen(self, interrupts: Interrupts) -> None:
         with interrupts.scope:
@@ -196,22 +197,26 @@ class Service:
             shutdown=self._shutdown,
             idle=self._client_ttl,
         )
+        if self._http_server is not None:
+            await self._http_server.serve(make, self._health(toolset))
+            return
+        async with trio.open_nursery() as nursery:
+            if self._probes is not None:
+                await nursery.start(self._probes.serve_probes, self._health(toolset))
+            _log.info("serves stdin and stdout")
+            await make().serve_stdio()
+            nursery.cancel_scope.cancel("nothing is served any more")
+
+    def _health(self, toolset: Toolset) -> Health:
+        from proctor.cli.http_server import Health  # needs the extra http
+
         checks = AdapterChecks(adapters_of(self._offer.plans)).by_name()
         alarms: dict[str, Check] = {"agents": partial(agent_problems, self._offer.agents)}
         if self._unavailable is not None:
             alarms["fleet"] = self._unavailable.check
         absent = {} if self._unavailable is None else self._unavailable.why
         can_answer = Readiness(self._offer.agents, needs_of(self._offer.plans), absent).check
-        around = (checks, alarms, can_answer, self._gather(toolset), self._shutdown)
-        if self._http_server is not None:
-            await self._http_server.serve(make, *around)
-            return
-        async with trio.open_nursery() as nursery:
-            if self._probes is not None:
-                await nursery.start(self._probes.serve_probes, *around)
-            _log.info("serves stdin and stdout")
-            await make().serve_stdio()
-            nursery.cancel_scope.cancel("nothing is served any more")
+        return Health(checks, alarms, can_answer, self._gather(toolset), self._shutdown)
 
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:

@@ -9,15 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
-import trio
-
-from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.plan.environment import parse_env
-from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.setup.registration import (
     CLIENTS,
@@ -30,12 +25,11 @@ from proctor.actors.setup.registration import (
     register,
 )
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
-from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.daemon import run_report
+from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.parameters import SetupOptions, listed
-from proctor.cli.ui.output import Output, OutputFailed
+from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import printable
-from proctor.cli.ui.verdict import report
 
 GOALS: Mapping[tuple[bool, bool], Goal] = {
     (False, False): "register",
@@ -58,28 +52,7 @@ RESULTS: Mapping[tuple[Action, bool], str] = {
 
 def setup_command(options: SetupOptions) -> int:
     """Register or remove with each client; the exit status is 1 when one failed."""
-    return trio.run(_main, options)
-
-
-async def _main(options: SetupOptions) -> int:
-    screen = Output(2)
-    return await interruptible(
-        partial(_shown, options, screen), notify=screen.say, background=trio.sleep_forever
-    )
-
-
-async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) -> int:
-    try:
-        request = _request(options)
-        with interrupts.scope:
-            return await _set_up(options, request, Output(1))
-    except BrokenPipeError:
-        return STDOUT_GONE
-    except (BadOption, FleetFaults, ScriptError) as error:
-        return await report(error, screen)
-    except OutputFailed as error:
-        await screen.say(str(error))
-    return FAILED  # or interrupted: then the status of the signal counts
+    return run_report(lambda out: _set_up(options, out))
 
 
 def _request(options: SetupOptions) -> SetupRequest:
@@ -132,7 +105,8 @@ def own_command(started: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "proctor")
 
 
-async def _set_up(options: SetupOptions, request: SetupRequest, out: Output) -> int:
+async def _set_up(options: SetupOptions, out: Output) -> int:
+    request = _request(options)
     names = dict.fromkeys(options.client) or CLIENTS
     chosen = [CLIENTS[name] for name in names]
     done = [await _one(client, options, request, out) for client in chosen]

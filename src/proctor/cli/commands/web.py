@@ -58,7 +58,15 @@ from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
-from proctor.cli.words import all_of, name_prefix, pools_of, read_fleet, seconds_of, sessions_of
+from proctor.cli.words import (
+    all_of,
+    enter_sessions,
+    name_prefix,
+    pools_of,
+    read_fleet,
+    seconds_of,
+    sessions_of,
+)
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
@@ -117,7 +125,7 @@ class Service:
         server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
-            await self._open_sessions(stack)
+            await enter_sessions(stack, self._rooms.sessions, _log)
             stack.enter_context(self._accounts)
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
@@ -161,12 +169,6 @@ class Service:
     def _kill(self, sup: Supervisor) -> None:
         self._rooms.kill()
         sup.ref.kill()
-
-    async def _open_sessions(self, stack: AsyncExitStack) -> None:
-        try:
-            await stack.enter_async_context(self._rooms.sessions)
-        except OSError as error:  # a turn that names a session is refused with the reason
-            _log.warning("the folder of sessions cannot be used: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
         async with trio.open_nursery() as nursery:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import trio
 from rich.console import ConsoleDimensions, RenderableType
@@ -24,22 +23,6 @@ KEPT = 500
 """Lines that are written again when the live table is closed."""
 
 TimedLine = tuple[float, Line]
-
-
-class Display(Protocol):
-    """A display of a fleet."""
-
-    def show(self, at: float, line: Line) -> None:
-        """Show the line of an event `at` (Unix seconds)."""
-        ...
-
-    def close(self, closing: Sequence[str]) -> None:
-        """End the display with these lines."""
-        ...
-
-    async def run(self) -> None:
-        """Write until closed and everything is written."""
-        ...
 
 
 class LineDisplay:
