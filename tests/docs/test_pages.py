@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from proctor.actors.plan.options import SPEC_OPTIONS
+from proctor.cli.app import build_app
 from tests.house.tree import ROOT, listed
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))
 FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
 NAMED = re.compile(r"(?<![\w.\"'/-])proctor(?:\.[A-Za-z_]\w*)+")
-COMMANDS = ROOT / "src" / "proctor" / "cli" / "app.py"
 
 
 def text_of(page: str) -> str:
@@ -118,10 +119,31 @@ def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:
 
 
 def test_every_command_has_a_page() -> None:
-    commands = re.findall(r"app\.command\((\w+)\)", COMMANDS.read_text())
+    commands = [name for name in build_app() if not name.startswith("-")]
     pages = [path.stem for path in (ROOT / "docs" / "reference" / "commands").iterdir()]
     assert len(commands) > 5
     assert sorted(commands) == sorted(pages)
+
+
+def test_the_page_of_a_command_has_each_of_its_flags() -> None:
+    app = build_app()
+    flags = {
+        (command, name)
+        for command in app
+        if not command.startswith("-")
+        for argument in app[command].assemble_argument_collection()
+        for name in argument.names
+        if name.startswith("--")
+    }
+    page = "docs/reference/commands/{}.md".format
+    assert len(flags) > 50
+    assert [(c, name) for c, name in sorted(flags) if not re.search(rf"{name}\b", text_of(page(c)))] == []
+
+
+def test_the_page_of_fleet_files_has_the_options_that_a_file_can_have_and_no_others() -> None:
+    text = text_of("docs/reference/fleet-file.md")
+    keys = {name for name in SPEC_OPTIONS if f"`{name}`" in text}
+    assert keys == {name for name, option in SPEC_OPTIONS.items() if option.file is not None}
 
 
 @pytest.mark.parametrize(
