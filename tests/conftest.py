@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.rootpath), "conformance")
     config.pluginmanager.register(not_run, "not run")
+    # a shell lets what it starts in the background ignore Ctrl-C, and the programs that tests start would inherit that
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,8 +16,9 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("clis", "conformance", "fakes", "real"):
         ignored = shutil.ignore_patterns("node_modules", "__pycache__")
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
-    for name in ("conftest.py", "durations.py", "durations.txt"):
-        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    (tmp_path / "tests" / "runtime").mkdir()
+    for name in ("conftest.py", "durations.py", "durations.txt", "runtime/belongings.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 

@@ -78,24 +78,26 @@ def test_an_agent_on_a_virtual_clock_is_refused(told: Told) -> None:
 
 
 @pytest.mark.covers("P07", "R191")
-@pytest.mark.parametrize(
-    ("leak", "thing"),
-    [
-        ("pytest.kept = os.open('/dev/null', os.O_RDONLY)", "(/dev/null)"),
-        ("pytest.kept = subprocess.Popen(['sleep', '30'])", "(sleep)"),
-        (
-            "threading.Thread(target=threading.Event().wait, args=(6,), name='mine').start()",
-            "thread mine",
-        ),
-        ("tempfile.mkdtemp()", "file "),
-    ],
-    ids=["descriptor", "process", "thread", "file"],
-)
-def test_what_a_test_leaves_behind_fails_it(leak: str, thing: str, told: Told) -> None:
-    outcomes, said = told(f"def test_leak(no_leaks):\n    {leak}\n")
-    assert outcomes == {"passed": 1, "errors": 1}
-    line = next(line for line in said.splitlines() if "left behind:" in line)
-    assert thing in line
+def test_what_a_test_leaves_behind_fails_it(told: Told) -> None:
+    outcomes, said = told(
+        """
+        def test_a_descriptor(no_leaks):
+            pytest.kept = os.open("/dev/null", os.O_RDONLY)
+
+        def test_a_process(no_leaks):
+            pytest.started = subprocess.Popen(["sleep", "30"])
+
+        def test_a_thread(no_leaks):
+            threading.Thread(target=threading.Event().wait, args=(6,), name="mine").start()
+
+        def test_a_file(no_leaks):
+            tempfile.mkdtemp()
+        """
+    )
+    assert outcomes == {"passed": 4, "errors": 4}
+    lines = [line for line in said.splitlines() if line.startswith("E ") and "left behind:" in line]
+    things = ("(/dev/null)", "(sleep)", "thread mine", "file ")
+    assert [thing in line for thing, line in zip(things, lines, strict=True)] == [True] * 4, lines
 
 
 def test_the_fixtures_are_not_there_unless_they_are_asked_for(pytester: pytest.Pytester) -> None:
