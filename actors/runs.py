@@ -9,8 +9,6 @@ session of a run, unless `persist`, `resume` or `session_id` is given.
 from __future__ import annotations
 
 import logging
-import math
-import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +18,7 @@ import attrs
 import trio
 from trio_util import wait_any
 
+from proctor.actors.agent.request import Request
 from proctor.actors.agent.session_lock import hold_session
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted, unsent
@@ -29,14 +28,12 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_process import AgentProcess
-from proctor.actors.process.ends import delivery_of, final_answer, first_cause
+from proctor.actors.process.ends import final_answer, first_cause
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import Payload, refuse_unsupported, unsupported
-from proctor.actors.structured.request import Request
-from proctor.actors.structured.structured import StructuredRequest
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment
 from proctor.runtime.processes import ProcessError
@@ -168,7 +165,7 @@ async def _recorded(
             log.release()
         directory.close()
         if workspace is not None:
-            workspace.leave()  # where it was not closed: its end is owed
+            workspace.leave()  # where it was not closed before
     if raised is not None:
         raise raised
 
@@ -196,11 +193,11 @@ class Run:
             attachments=attachments,
             on_event=self._on_event,
         )
-        self._attachments = attachments
+        # stands for the request until there is one
+        self._request = Request("", "", attachments, held=self.incarnation)
         self._recordings = directory
         self._plan = plan
-        self._inquiry: StructuredRequest | None = None
-        self._again: str | None = None
+        self._is_corrected = False
         self._log = log
         self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
@@ -210,27 +207,21 @@ class Run:
         self._limits: SpendLimits | None = None
         self._expense = Expense()
         self._late = False
-        self._began = trio.current_time()
-        self._seconds = 0.0
         self._asked_at = 0
         self._delivery: Delivery | None = None
-        self._prompt = str(uuid.uuid4())
-        self._text: str | None = None
         self._asked = trio.Event()
         self._send_known = trio.Event()
-        self._taken = False
         self._left = trio.Event()
-        self._deadline = math.inf
         self._starting = trio.CancelScope()
         self.ready = trio.Event()
         self.over = trio.Event()
         self.lent = False
 
-    # -- who starts it, and who asks
+    # -- its prompt
 
     @property
     def failure(self) -> Exception | None:
-        """What kept its process from getting ready, once it is known."""
+        """The error that kept its process from getting ready, once it is known."""
         return self._failure
 
     def is_fit(self) -> bool:
@@ -245,27 +236,27 @@ class Run:
         second time."""
         if self._asked.is_set():
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
-        inquiry = request.inquiry
-        self._text, self._inquiry = request.text if inquiry is None else inquiry.worded(request.text), inquiry
-        self._attachments, self._limits = request.attachments, limits
-        self._began, self._seconds, self._asked_at = request.asked, request.timeout or 0.0, self._log.end
-        self._starting.deadline = self._deadline = request.ends
+        if request.inquiry is not None:
+            request.text = request.inquiry.worded(request.text)
+        request.held = self.incarnation
+        self._request, self._limits, self._asked_at = request, limits, self._log.end
+        self._starting.deadline = request.ends
         self._asked.set()
 
     async def taken(self) -> bool:
         """Whether the prompt was written, as soon as that is known. If not, repeating it elsewhere is safe."""
         await self._send_known.wait()
-        return self._taken
+        return self._request.written == "yes"
 
     def leave(self) -> None:
-        """Stop, by the ladder, and do not wait for it."""
+        """Stop, by the stop sequence, and do not wait for it."""
         self._left.set()
 
     def __aiter__(self) -> Run:
         return self
 
     async def __anext__(self) -> v.AnyEvent:
-        """The next event; the stream ends when the process is dead and all it said was read."""
+        """The next event; the stream ends when the process is dead and all its output was read."""
         try:
             return await anext(self._cursor)
         except StopAsyncIteration:
@@ -286,12 +277,10 @@ class Run:
         answer = self.answer
         if answer.outcome != "deadline" or answer.delivery is None:
             return answer
+        name, seconds, acknowledged = self._plan.name, self._request.timeout or 0.0, self._ended is not None
         if answer.delivery.is_repeatable:
-            raise AskNotSent(self._plan.name, self._seconds, delivery=answer.delivery)
-        acknowledged = self._ended is not None
-        raise AskInterrupted(
-            self._plan.name, self._seconds, acknowledged=acknowledged, delivery=answer.delivery
-        )
+            raise AskNotSent(name, seconds, delivery=answer.delivery)
+        raise AskInterrupted(name, seconds, acknowledged=acknowledged, delivery=answer.delivery)
 
     @property
     def delivery(self) -> Delivery:
@@ -300,9 +289,7 @@ class Run:
 
     def _delivered(self) -> Delivery:
         text, clipped = partial_text(self._log, self._asked_at, self._log.end)
-        elapsed = trio.current_time() - self._began
-        found = delivery_of(self.incarnation, elapsed=elapsed, text=text, clipped=clipped)
-        return attrs.evolve(found, sent="yes" if self._taken else found.sent)
+        return self._request.delivery(text, clipped=clipped)
 
     async def _settled(self) -> None:
         await self.over.wait()
@@ -321,13 +308,13 @@ class Run:
         return self._answer()
 
     def kill(self) -> None:
-        """Do not wait for the ladder."""
+        """Kill its process, without the stop sequence."""
         self.incarnation.kill()
 
     # -- the run's one task
 
     async def conduct(self, starts: AbstractAsyncContextManager[object]) -> None:
-        """Start, wait for the prompt, ask, wait, stop; cancelled from outside it still goes down the ladder."""
+        """Start, wait for the prompt, send it, wait, stop; cancelled from outside it still runs the stop sequence."""
         try:
             async with trio.open_nursery() as outer:
                 outer.start_soon(_sentinel, self._left)
@@ -352,13 +339,12 @@ class Run:
 
     def _goes_on(self) -> bool:
         over = self._late or self._left.is_set() or self._failure is not None
-        return self._again is not None and not over and self._plan.launch.mode == "oneshot"
+        return self._is_corrected and not over and self._plan.launch.mode == "oneshot"
 
     def _new_process(self) -> None:
-        last, self._text, self._again = self.incarnation, self._again, None
-        if not (forgets := self._inquiry is not None and self._inquiry.forgets):
-            self._attachments = ()
-        self._starting = trio.CancelScope(deadline=self._deadline)
+        last, request = self.incarnation, self._request
+        forgets = request.inquiry is not None and request.inquiry.forgets
+        self._starting = trio.CancelScope(deadline=request.ends)
         self.incarnation = AgentProcess(
             self._plan,
             self._log,
@@ -366,9 +352,10 @@ class Run:
             number=last.number + 1,
             resume=None if forgets else last.session_id,
             total_cost_usd=last.conversation.memo.total_cost_usd,
-            attachments=self._attachments,
+            attachments=request.attachments,
             on_event=self._on_event,
         )
+        request.held = self.incarnation
 
     async def _vacate(self) -> None:
         notice = None if self._workspace is None else await self._workspace.close()
@@ -398,26 +385,29 @@ class Run:
         live = self.incarnation
         with trio.CancelScope(shield=True):
             await wait_any(self._asked.wait, self._left.wait, live.over.wait)
-            with trio.move_on_at(self._deadline) as clock:
+            with trio.move_on_at(self._request.ends) as clock:
                 await wait_any(self._ask, self._left.wait, live.over.wait)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
     async def _ask(self) -> None:
-        if self._text is None:
+        if not self._asked.is_set():
             return
-        await self._send_prompt(self._text, self._attachments)
-        while self._plan.launch.mode == "session" and (again := self._again) is not None:
-            self._again = None
-            await self._send_prompt(again)
+        await self._send_prompt()
+        while self._plan.launch.mode == "session" and self._is_corrected:
+            await self._send_prompt()
         if self._plan.launch.mode == "oneshot":
             await self.incarnation.over.wait()
 
-    async def _send_prompt(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        self._ended, self._turn_over, self._prompt = None, trio.Event(), str(uuid.uuid4())
-        schema = None if self._inquiry is None else self._inquiry.turn_schema
+    async def _send_prompt(self) -> None:
+        self._ended, self._turn_over, self._is_corrected = None, trio.Event(), False
+        prompt = self._request.next_prompt("fail")
+        if self._request.written == "no":
+            self._request.written = (
+                "unknown"  # until the write has ended: a correction was preceded by a whole one
+            )
         try:
-            await self.incarnation.send(v.Prompt(self._prompt, text, attachments=attachments, schema=schema))
+            await self.incarnation.send(prompt)
         except UnsupportedAttachment as error:
             raise unsupported(error) from error
         except NotExecuted as error:
@@ -425,14 +415,14 @@ class Run:
             self._send_known.set()
             await self.incarnation.over.wait()
         else:
-            self._taken = True
+            self._request.written = "yes"
             self._send_known.set()
         await self._turn_over.wait()
 
     def _on_event(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded | v.Exited | v.Notice):
             self._charge(event)
-        if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
+        if isinstance(event, v.TurnEnded) and self._request.prompt in event.prompts:
             self._ended = event
             self._judge(event)
         if self._ended is not None and not self.incarnation.liveness.background:
@@ -445,17 +435,18 @@ class Run:
             logging.getLogger(LOG).warning("%s: %s", alarm, text, extra=facts)
 
     def _judge(self, end: v.TurnEnded) -> None:
-        if self._inquiry is None or self.incarnation.ended_by_stop(end):
+        inquiry = self._request.inquiry
+        if inquiry is None or self.incarnation.ended_by_stop(end) or (text := inquiry.judge(end)) is None:
             return
-        self._again = self._inquiry.judge(end)
         if self._limits is not None and self._limits.spent("park", "escalate") is not None:
-            self._again = None  # the answer is what there is
-        if self._again is not None:
-            self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
+            return  # no money for another attempt: this answer is the last
+        self._is_corrected = True
+        self._request.correct(text)
+        self.incarnation.note("unmet", text, attempt=inquiry.attempts)
 
     def _judged(self) -> Answer:
-        answer = final_answer(self.incarnation, self._ended, late=self._late)
-        whole = self._inquiry.settled(answer) if self._inquiry is not None else answer
+        answer, inquiry = final_answer(self.incarnation, self._ended, late=self._late), self._request.inquiry
+        whole = answer if inquiry is None else inquiry.settled(answer)
         return self._expense.applied_to(whole)
 
     def _answer(self) -> Answer:

@@ -14,7 +14,7 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import AgentState, PendingRequest, open_state
+from proctor.actors.agent.agent_state import AgentState, open_state
 from proctor.actors.agent.control import send_control
 from proctor.actors.agent.messages import (
     CallerGone,
@@ -29,6 +29,7 @@ from proctor.actors.agent.messages import (
     Resume,
     Submit,
 )
+from proctor.actors.agent.request import Request
 from proctor.actors.agent.states import State
 from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import (
@@ -280,7 +281,7 @@ class AgentActor(Actor):
 
     # -- requests
 
-    def _accept(self, pending: PendingRequest, from_: Call) -> object:
+    def _accept(self, pending: Request, from_: Call) -> object:
         position, state = self.state.log.end, self.state
         refusal = state.enqueue(pending, self.plan, self.process)
         if refusal is not None:
@@ -308,7 +309,7 @@ class AgentActor(Actor):
             pending.admitted = True
             self._admit(pending, "asked", later=later)
 
-    def _admit(self, pending: PendingRequest, why: str, *, later: bool = False) -> None:
+    def _admit(self, pending: Request, why: str, *, later: bool = False) -> None:
         delay = self.admission.admit(nested=pending.nested)
         if delay is None:
             self._send(pending, why, later=later)
@@ -318,7 +319,7 @@ class AgentActor(Actor):
         else:
             self._park(pending, delay)
 
-    def _send(self, pending: PendingRequest, why: str, *, later: bool) -> None:
+    def _send(self, pending: Request, why: str, *, later: bool) -> None:
         prompt = pending.next_prompt(self.plan.conduct.on_crash)
         self.state.transition("prompt", f"{len(prompt.text)} characters: {why}")
         self._written = trio.Event()
@@ -329,7 +330,7 @@ class AgentActor(Actor):
         else:
             self._post(self.process, pending, prompt, why)
 
-    async def _start_for(self, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
+    async def _start_for(self, pending: Request, prompt: v.Prompt, why: str) -> None:
         written = self._written
         try:
             await self._start_process()
@@ -348,7 +349,7 @@ class AgentActor(Actor):
                 written.set()
                 await self.process.stop("owner")  # started for a request that was cancelled meanwhile
 
-    def _post(self, process: AgentProcess, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
+    def _post(self, process: AgentProcess, pending: Request, prompt: v.Prompt, why: str) -> None:
         if process.stopper != "nobody" or process.over.is_set():
             self._written.set()  # the next process sends the request
             return
@@ -363,14 +364,14 @@ class AgentActor(Actor):
             # by a message: it starts the next request, which may fail alike, and so on through the queue
             self.send_info(NotWritten(pending, self._written, error))
 
-    def _on_written(self, pending: PendingRequest, written: trio.Event, error: Exception | None) -> None:
+    def _on_written(self, pending: Request, written: trio.Event, error: Exception | None) -> None:
         written.set()
         if error is None:
             pending.written = "yes"
         elif self.state.current is pending and not isinstance(error, NotExecuted):
             self._settle_failed(pending, error)
 
-    def _settle_failed(self, pending: PendingRequest, error: Exception) -> None:
+    def _settle_failed(self, pending: Request, error: Exception) -> None:
         asked = (pending.ticket, pending.prompt or pending.ticket)
         # a shortage of the machine is no fault of the agent's options
         ending: v.Ending = "refused_start" if shortage_of(error) is None else "error"
@@ -380,7 +381,7 @@ class AgentActor(Actor):
         self.state.transition("refused", str(error))
         self._start_next()
 
-    def _on_caller_gone(self, pending: PendingRequest) -> None:
+    def _on_caller_gone(self, pending: Request) -> None:
         if pending.parked:
             self.state.current = None
             self.state.transition("woke", "the caller cancelled")
@@ -394,13 +395,13 @@ class AgentActor(Actor):
         else:
             self.background.start_soon(self._interrupt, pending)
 
-    def _forget(self, pending: PendingRequest) -> None:
+    def _forget(self, pending: Request) -> None:
         self.state.current = None
         self.admission.settle()
         self.state.transition("turn_ended", "the caller cancelled")
         self._start_next()
 
-    async def _interrupt(self, pending: PendingRequest) -> None:
+    async def _interrupt(self, pending: Request) -> None:
         told = await self._control(v.Interrupt(str(uuid.uuid4())), None)
         if told.refused is None or self.state.current is not pending or self.process is None:
             return
@@ -488,7 +489,7 @@ class AgentActor(Actor):
         for alarm, text in self.admission.take(event):
             self.state.note(alarm, text)
 
-    def _settle(self, pending: PendingRequest, event: v.TurnEnded) -> None:
+    def _settle(self, pending: Request, event: v.TurnEnded) -> None:
         reaction = OUTCOMES[ENDINGS[event.ending]].reaction
         resets_at = self.process.liveness.resets_at if self.process is not None else None
         if reaction == "park" and resets_at is not None:
@@ -514,14 +515,14 @@ class AgentActor(Actor):
 
     # -- limits and budgets
 
-    def _park(self, pending: PendingRequest, delay: Delay) -> None:
+    def _park(self, pending: Request, delay: Delay) -> None:
         pending.parked = True
         self.state.note("parked", delay.text, ticket=pending.ticket, until=delay.until)
         self.state.transition("limit", delay.text)
         self.state.evolve(until=delay.until)
         self.background.start_soon(self._wait_for_admission, pending, delay)
 
-    async def _wait_for_admission(self, pending: PendingRequest, delay: Delay | None) -> None:
+    async def _wait_for_admission(self, pending: Request, delay: Delay | None) -> None:
         while delay is not None and self.state.current is pending:
             self.state.evolve(until=delay.until, evidence=delay.text)
             await self.admission.wait(delay)
@@ -533,7 +534,7 @@ class AgentActor(Actor):
         if self.state.current is pending:
             self.send_info(Resume(pending))
 
-    def _resume(self, pending: PendingRequest) -> None:
+    def _resume(self, pending: Request) -> None:
         if self.state.current is pending and pending.parked:
             self.state.transition("woke", "it may go on")
             self.state.evolve(until=None)

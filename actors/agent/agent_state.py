@@ -6,7 +6,6 @@ the child's spec is dropped.
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -18,23 +17,19 @@ import attrs
 import trio
 
 from proctor.actors.agent.approval_queue import ApprovalQueue
+from proctor.actors.agent.request import Request
 from proctor.actors.agent.session_lock import SessionLock
 from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
-from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import Expense
-from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.plan.account_id import session_key
-from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_log import NOTICES, AgentLogger
 from proctor.actors.process.agent_process import AgentProcess
-from proctor.actors.process.ends import delivery_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import refuse_unsupported
-from proctor.actors.structured.request import Request
 from proctor.actors.structured.structured import StructuredRequest
 from proctor.protocols.vocabulary import (
     HOST,
@@ -43,70 +38,12 @@ from proctor.protocols.vocabulary import (
     ApprovalWithdrawn,
     Exited,
     Notice,
-    Prompt,
     TurnEnded,
 )
 from proctor.runtime.exits import ExitReason
 
-CONTINUE_PROMPT = "Continue where you stopped."
-"""The prompt of a resumed conversation whose turn was cut off."""
-
 MAX_QUEUED = 1000
 """The most requests in the queue behind the current one."""
-
-
-@attrs.define(eq=False)
-class PendingRequest(Request):
-    """A request that an agent has not answered yet.
-
-    `prompt` is the id of its last attempt, None before the first; `sent` says whether that attempt may have reached the
-    CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
-    instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt. `nested`: a tool of a running turn made it. `continues`: its last attempt
-    continued the cut turn instead of repeating the prompt.
-    """
-
-    prompt: str | None = None
-    sent: bool = False
-    started: bool = False
-    parked: bool = False
-    withdrawn: bool = False
-    attempts: int = 0
-    admitted: bool = False
-    held: AgentProcess | None = None
-    written: Sent = "no"
-    nested: bool = attrs.field(factory=INSIDE_TURN.get)
-    continues: bool = False
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether a valid answer was submitted; nothing that follows matters."""
-        return self.inquiry is not None and self.inquiry.met
-
-    def delivery(self, text: str = "", *, clipped: bool = False) -> Delivery:
-        """The progress of the request. `text` is the answer as far as it was streamed; `clipped` if that is not all of it."""
-        elapsed = trio.current_time() - self.asked
-        if self.held is not None:
-            found = delivery_of(self.held, elapsed=elapsed, text=text, clipped=clipped)
-            return attrs.evolve(found, sent=self.written, stage="parked" if self.parked else found.stage)
-        waits: Stage = "parked" if self.parked else "starting" if self.admitted else "queued"
-        return Delivery(sent=self.written, stage=waits, elapsed=elapsed, text=text)
-
-    def survives_exit(self, on_crash: OnCrash) -> bool:
-        """Whether it is sent again after the process that had it has ended."""
-        return not (self.withdrawn or self.is_answered) and (
-            self.parked or not self.sent or on_crash != "fail"
-        )
-
-    def next_prompt(self, on_crash: OnCrash) -> Prompt:
-        """The prompt to send now, under a new id each time."""
-        self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
-        self.sent = self.parked = False
-        self.attempts += 1
-        self.continues = self.started and on_crash == "resume"
-        schema = None if self.inquiry is None else self.inquiry.turn_schema
-        if self.continues:
-            return Prompt(self.prompt, CONTINUE_PROMPT, schema=schema)  # the session has the rest already
-        return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
 def _ignore(news: object) -> None:
@@ -125,17 +62,17 @@ class AgentState:
     session_lock: SessionLock
     logger: AgentLogger
     session_id: str | None = None
-    current: PendingRequest | None = None
-    waiting: deque[PendingRequest] = attrs.field(factory=deque[PendingRequest])
+    current: Request | None = None
+    waiting: deque[Request] = attrs.field(factory=deque[Request])
     expense: Expense = attrs.field(factory=Expense)
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
     program: Path | None = None
     reason: ExitReason | None = None
-    on_withdrawn: Callable[[PendingRequest], None] = attrs.field(default=_ignore, repr=False)
+    on_withdrawn: Callable[[Request], None] = attrs.field(default=_ignore, repr=False)
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
 
-    def enqueue(self, pending: PendingRequest, plan: Plan, process: AgentProcess | None) -> AgentError | None:
+    def enqueue(self, pending: Request, plan: Plan, process: AgentProcess | None) -> AgentError | None:
         """Add a request to the queue, unless its caller has cancelled it meanwhile. `process` is the running one.
 
         Returns the error for a request that cannot be accepted: the queue is full, or a payload is unsupported.
@@ -155,17 +92,15 @@ class AgentState:
             self.waiting.append(pending)
         return None
 
-    def put_back(self, pending: PendingRequest) -> None:
+    def put_back(self, pending: Request) -> None:
         """Put a request that was not sent back at the front of the queue, unless its caller has cancelled it."""
         self.current, pending.admitted = None, False
         if not pending.withdrawn:
             self.waiting.appendleft(pending)
 
-    def ask_again(self, pending: PendingRequest, text: str) -> None:
+    def ask_again(self, pending: Request, text: str) -> None:
         """Ask next for a correction of an answer that does not match the schema; `text` lists the errors."""
-        pending.text, pending.started = text, False
-        if pending.inquiry is None or not pending.inquiry.forgets:
-            pending.attachments = ()
+        pending.correct(text)
         self.note("unmet", text, ticket=pending.ticket, attempt=pending.attempts)
         self.transition("turn_ended", "its answer does not match the schema")
         self.put_back(pending)
@@ -181,7 +116,7 @@ class AgentState:
         inquiry = self.inquiry()
         return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
-    def withdraw(self, pending: PendingRequest) -> None:
+    def withdraw(self, pending: Request) -> None:
         """Cancel a request for its caller: remove it from the queue, or end its turn. Never waits."""
         pending.withdrawn = True
         with suppress(ValueError):  # it is being served, or still in the mailbox

@@ -10,7 +10,6 @@ from typing import TypeVar, overload
 
 import trio
 
-from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.agent.approval_queue import ApprovalQueue, Approvals
 from proctor.actors.agent.messages import (
     Control,
@@ -21,6 +20,7 @@ from proctor.actors.agent.messages import (
     Submit,
 )
 from proctor.actors.agent.receipts import Receipt, ReceiptTracker
+from proctor.actors.agent.request import Request
 from proctor.actors.agent.states import Status
 from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import RECORDED, AskNotSent, NotExecuted
@@ -87,7 +87,7 @@ class Agent:
         restart is waited out. The `delivery` of an error says how far the request came, with what had streamed.
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
-        turn = await self._submit(PendingRequest.make(prompt, timeout, schema, payloads))
+        turn = await self._submit(Request.make(prompt, timeout, schema, payloads))
         try:
             return await turn.finish()
         finally:
@@ -106,17 +106,17 @@ class Agent:
         `timeout`, `schema` and `payloads` as for `ask`, whose errors entering and iterating raise; the events are those of
         all attempts.
         """
-        return self._stream(PendingRequest.make(prompt, timeout, schema, payloads))
+        return self._stream(Request.make(prompt, timeout, schema, payloads))
 
     @asynccontextmanager
-    async def _stream(self, pending: PendingRequest) -> AsyncGenerator[Turn]:
+    async def _stream(self, pending: Request) -> AsyncGenerator[Turn]:
         turn = await self._submit(pending)
         try:
             yield turn
         finally:
             turn.leave()
 
-    async def _submit(self, pending: PendingRequest) -> Turn:
+    async def _submit(self, pending: Request) -> Turn:
         with trio.move_on_at(pending.ends):
             try:
                 turn = await self._request(Submit(pending))
@@ -163,7 +163,7 @@ class Agent:
         The receipt says queued, or refused when too much waits; `await receipt.answer()` waits for the end of its
         turn. It survives restarts as `ask` does. Raises `NoProc` when no such agent runs.
         """
-        pending = PendingRequest.make(text)
+        pending = Request.make(text)
         try:
             turn = await self._submit(pending)
         except NotExecuted as error:

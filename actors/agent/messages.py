@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import PendingRequest
+from proctor.actors.agent.request import Request
 from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import AnyRequest, Prompt
 
@@ -15,7 +15,7 @@ class Submit:
     """Take a request. The reply is its `Turn`, at once. A caller that gives up before the reply marks the request as withdrawn,
     and it is never sent."""
 
-    pending: PendingRequest
+    pending: Request
 
 
 @attrs.frozen
@@ -59,14 +59,14 @@ class GetApprovals:
 class Resume:
     """From the agent to itself: the wait of this request is over."""
 
-    pending: PendingRequest
+    pending: Request
 
 
 @attrs.frozen
 class Deliver:
     """From the agent to itself: send this prompt of the request, for the reason `why`."""
 
-    pending: PendingRequest
+    pending: Request
     prompt: Prompt
     why: str
 
@@ -75,7 +75,7 @@ class Deliver:
 class NotWritten:
     """From the agent to itself: the process refused the prompt of this request before a byte was written."""
 
-    pending: PendingRequest
+    pending: Request
     written: trio.Event
     error: Exception
 
@@ -84,7 +84,7 @@ class NotWritten:
 class CallerGone:
     """From whoever withdraws it: the caller of this request has left."""
 
-    pending: PendingRequest
+    pending: Request
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from typing import cast
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import PendingRequest
+from proctor.actors.agent.request import Request
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
 from proctor.actors.expense import Expense
@@ -43,7 +43,7 @@ class Turn:
     def __init__(
         self,
         agent: str,
-        pending: PendingRequest,
+        pending: Request,
         log: EventLog,
         position: int,
         *,

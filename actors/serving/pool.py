@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 import attrs
 import trio
 
+from proctor.actors.agent.request import Request
 from proctor.actors.errors import BadOption, PoolClosed, unsent
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
@@ -32,7 +33,6 @@ from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload, refuse_unsupported
-from proctor.actors.structured.request import Request
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
 
@@ -199,7 +199,12 @@ class Pool:
         return None
 
     async def _takes(
-        self, stack: AsyncExitStack, ready: WarmProcess, plan: Plan, request: Request, limits: SpendLimits
+        self,
+        stack: AsyncExitStack,
+        ready: WarmProcess,
+        plan: Plan,
+        request: Request,
+        limits: SpendLimits,
     ) -> bool:
         """Whether it accepts the prompt; a dead one releases its slot before the request waits for another."""
         async with AsyncExitStack() as own:

@@ -11,8 +11,9 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
+from proctor.actors.agent.agent_state import MAX_QUEUED
 from proctor.actors.agent.messages import Submit
+from proctor.actors.agent.request import Request
 from proctor.protocols import vocabulary as v
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
@@ -318,7 +319,7 @@ async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
 
 async def test_a_request_whose_caller_gave_up_before_it_was_heard_is_never_sent(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
-        await sup.name("a").call(Submit(PendingRequest("ticket", "never", withdrawn=True)))
+        await sup.name("a").call(Submit(Request("ticket", "never", withdrawn=True)))
         assert (await sup.agent("a").ask("one")).text == "1: one"
 
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proctor.actors.agent.request import Request
 from proctor.actors.runs import open_run, run
 from proctor.actors.specs import agent_spec, open_supervisor
-from proctor.actors.structured.request import Request
 from tests.actors.spoken import spoken_plan
 
 SESSION = "11111111-2222-3333-4444-555555555555"

@@ -15,6 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proctor.actors.agent.request import Request
 from proctor.actors.errors import (
     AskInterrupted,
     BadOption,
@@ -31,7 +32,6 @@ from proctor.actors.serving.pool import Pool, Pools, Warm, pool_spec
 from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import open_supervisor
-from proctor.actors.structured.request import Request
 from proctor.actors.transport.memory import MemoryTransport, Peer, PeerStreams, in_memory
 from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Text, TurnEnded

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.agent.agent_state import PendingRequest
+from proctor.actors.agent.request import Request
 from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import BadOption, MaybeExecuted
 from proctor.actors.gateways.http.streams import EncodedLog
@@ -106,7 +106,7 @@ async def test_a_log_that_a_cleaner_removed_under_us_goes_on_and_a_late_reader_i
 
 async def test_a_turn_whose_end_may_have_been_removed_does_not_wait_for_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson", window=10, limit=100_000)
-    pending = PendingRequest("ticket", "x")
+    pending = Request("ticket", "x")
     turn = Turn("a", pending, log, 0, repeats=False, withdraw=lambda: None, reason=lambda: None)
     log.append([Notice(-1, None, "sent", "", {"ticket": "ticket", "prompt": "p"})])
     for number in range(1000):

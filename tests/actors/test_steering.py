@@ -12,9 +12,10 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
+from proctor.actors.agent.agent_state import MAX_QUEUED
 from proctor.actors.agent.messages import Control, Submit
 from proctor.actors.agent.receipts import Receipt
+from proctor.actors.agent.request import Request
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
@@ -122,7 +123,7 @@ async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> 
     async with proctor.open_supervisor([agent_of(tmp_path, "taken", TOOL)]) as sup:
         address = sup.name("a")
         for n in range(5):
-            job = PendingRequest(f"job {n}", "one")
+            job = Request(f"job {n}", "one")
             request = address.send_request(Submit(job))
             steered = address.send_request(Control(v.Steer(f"steer {n}", "and")))
             turn = await request.wait()

@@ -5,8 +5,8 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.agent.messages import Submit
+from proctor.actors.agent.request import Request
 from tests.actors.spoken import speaks, spec_of
 
 
@@ -39,6 +39,6 @@ async def test_a_request_whose_caller_left_before_it_was_taken_is_not_queued(
         async with agent.stream("hang"):
             with pytest.raises(proctor.AskTimeout):
                 await agent.ask("not sent", timeout=1)
-            job = PendingRequest("ticket", "left before it was taken", withdrawn=True)
+            job = Request("ticket", "left before it was taken", withdrawn=True)
             await sup.name("agent").call(Submit(job))
             assert (await agent.status()).queued == 0
