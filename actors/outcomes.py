@@ -1,6 +1,6 @@
 """Outcomes: one label for how a request ended, and what each label means. All of it is tables.
 
-The label follows from three facts: what the CLI said ended the turn, how its process ended, and who stopped it. The CLI's own
+The label follows from three facts: what the CLI gave as the end of the turn, how its process ended, and who stopped it. The CLI's own
 word wins over the exit status: `ENDINGS` first. Without one, `EXITS` gives the label by who stopped it and how the process
 went. `OUTCOMES` says what the agent and its callers do about it.
 """
@@ -65,7 +65,7 @@ ENDINGS: Mapping[Ending, Outcome] = {
     "schema_unmet": "failed",
     "error": "failed",
 }
-"""What the CLI said → label."""
+"""The CLI's word → label."""
 
 EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
     ("nobody", "clean"): "no_answer",
@@ -85,7 +85,7 @@ EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
 
 @attrs.frozen(kw_only=True)
 class OutcomeFacts:
-    """What an outcome means: the `reaction` of its agent (carry on, end as an abnormal exit, wait for the reset, or stay down
+    """Facts of an outcome: the `reaction` of its agent (carry on, end as an abnormal exit, wait for the reset, or stay down
     as `failed`), and for those who called it the same facts that errors carry. Those of "ok" mean nothing but its statuses."""
 
     reaction: Reaction = "go_on"
@@ -161,7 +161,7 @@ ENDING_FACTS: Mapping[Ending, OutcomeFacts] = {
         OUTCOMES["configuration"], http_status=404, remedy="name a model that the command line has"
     ),
 }
-"""What the CLI said → what it means, where that is more than its label says."""
+"""The CLI's word → its facts, where they are more than those of its label."""
 
 
 def facts_of_end(outcome: str | None, ending: str | None) -> OutcomeFacts | None:
@@ -190,7 +190,7 @@ def label(ending: Ending | None, exit: ExitReason | None, by: Stopper = "nobody"
 
 @attrs.frozen(kw_only=True)
 class Answer(Generic[T]):
-    """How a request ended. `text` is the agent's final word ("" when there was none); `ok` asks the label alone.
+    """The result of a request. `text` is the agent's final word ("" when there was none); `ok` asks the label alone.
 
     `usage` (tokens), `cost_usd` and `duration` (seconds) are None where the CLI gave none. `notes` records where
     the CLI's word and its exit disagree. `exit` and `stderr` (its end) are those of a process that ended with the
@@ -228,7 +228,7 @@ class Answer(Generic[T]):
 
     @property
     def ok(self) -> bool:
-        """True when the CLI said that the turn completed."""
+        """True when the CLI reported that the turn completed."""
         return self.outcome == "ok"
 
 
@@ -262,7 +262,7 @@ def exited_of(outcome: Outcome, exit: ExitReason | None, stderr: str, incarnatio
 
 
 def with_stderr(exit: ExitReason | None, stderr: str) -> str:
-    """How a process ended, with the end of its stderr behind it: evidence, which is not taken for the reason."""
+    """Describe the exit of a process, with the end of its stderr behind it: evidence, which is not taken for the reason."""
     how = str(exit)
     return (
         how
@@ -272,7 +272,7 @@ def with_stderr(exit: ExitReason | None, stderr: str) -> str:
 
 
 def end_of(event: Exited) -> str:
-    """How a process ended, for a person: its signal or its exit status, and as evidence the end of its stderr."""
+    """Describe the exit of a process to a person: its signal or its exit status, and as evidence the end of its stderr."""
     how = "its process ended"
     if event.signal is not None:
         how = f"it was killed by {event.signal}"

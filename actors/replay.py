@@ -136,9 +136,9 @@ def replayed_by(
     return attrs.evolve(base, dialect=played)
 
 
-def _launch(dialect: Dialect, argv: tuple[str, ...], wanted: Launch) -> Command:
+def _launch(dialect: Dialect, argv: tuple[str, ...], request: Launch) -> Command:
     """The dialect's own launch, with the player in the place of the program."""
-    command = dialect.launch(attrs.evolve(wanted, executable=argv))
+    command = dialect.launch(attrs.evolve(request, executable=argv))
     return attrs.evolve(command, argv=argv)
 
 
@@ -210,8 +210,8 @@ def _verdicts(frames: list[Frame]) -> Iterator[tuple[str, bool]]:
         match frame:
             case {
                 "type": "control_response",
-                "response": {"request_id": str(id), "response": {"behavior": said}},
+                "response": {"request_id": str(id), "response": {"behavior": behavior}},
             }:
-                yield id, said == "allow"
+                yield id, behavior == "allow"
             case _:
                 pass

@@ -284,7 +284,7 @@ class Run:
 
     @property
     def delivery(self) -> Delivery:
-        """How far the request has come by now, with what has streamed of its answer."""
+        """The progress of the request by now, with what has streamed of its answer."""
         return self._delivery or self._delivered()
 
     def _delivered(self) -> Delivery:
@@ -298,7 +298,7 @@ class Run:
 
     @property
     def answer(self) -> Answer:
-        """How it ended. Raises RuntimeError before its end, and what kept it from starting."""
+        """Its result. Raises RuntimeError before its end, and the error that kept it from starting."""
         if self._failure is not None:
             raise self._failure
         if not self.over.is_set():

@@ -99,7 +99,7 @@ class Conversation:
         return self.memo.frame + 1 - self._blank
 
     def used(self) -> Used:
-        """What was reported of the running turn so far; nothing while none runs."""
+        """Usage and cost reported of the running turn so far; (None, None) while none runs."""
         return self.dialect.used(self.memo) if self.memo.open_turns else (None, None)
 
     @property
@@ -181,8 +181,8 @@ class Conversation:
         return out
 
     def feed_stderr(self, chunk: bytes) -> list[AnyEvent]:
-        """The events of the lines of its log, on stderr, that this chunk ends. To be told before what came on stdout
-        after it; nothing is said after the end of the stream."""
+        """The events of the lines of its log, on stderr, that this chunk ends. To be fed before what came on stdout
+        after it; none after the end of the stream."""
         read = self.dialect.read_log
         if read is None or self.exhausted or self.phase == "ended":
             return []

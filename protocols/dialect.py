@@ -48,7 +48,7 @@ class HostHook:
 
 @attrs.frozen(kw_only=True)
 class Launch:
-    """What the host asks of a new process. A dialect that cannot honour a field names it in `Command.ignored`.
+    """Options of a new process. A dialect that cannot honour a field names it in `Command.ignored`.
 
     `resume` names a session to go on with, `fork` copies it to a new id. `retries` bounds the CLI's own retries of
     its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is. `cwd` is where the
@@ -56,7 +56,7 @@ class Launch:
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
     `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
-    its command and environment, for a CLI that could be told of them only by its arguments. `agent`
+    its command and environment, for a CLI that takes them only by its arguments. `agent`
     tells this agent from the others of its tree, for a CLI that they share.
     `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
     `persist` False keeps no session that could be resumed; None is as the CLI has it.
@@ -113,7 +113,7 @@ class Launch:
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """How to start the process: `env` is added to what the host passes on, `files` (name: content) are written to
+    """The command line of a process: `env` is added to what the host passes on, `files` (name: content) are written to
     `Launch.scratch` first, `ignored` names fields not honoured. `joined` is environment that was made of what the owner
     named, and so comes in its place."""
 
@@ -164,7 +164,7 @@ class Memo:
     answered yet, in order; `pending` the requests of ours that wait for a reply, by id, with their kind; `approvals`
     the open questions of the CLI, by id, with the tool's input; `calls` its open `ToolRequested` and `HookCalled`, by
     id, each with the name of the tool or hook. `refused` is why the CLI will not start this session (an id it does
-    not know), said without leaving: the host then ends it. `total_cost_usd` is the session's cost so far (US
+    not know), reported without leaving: the host then ends it. `total_cost_usd` is the session's cost so far (US
     dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
     frames that mean nothing to a consumer, by kind; `own` is the dialect's. `truncated` says that of the line being read the
     long strings were cut: none of its text may be kept, and an event of what was kept before names that earlier line.
@@ -251,15 +251,15 @@ class Dialect:
     """One CLI. `read` takes a line without its newline and never raises on what a CLI may say.
 
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
-    `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
+    `Misuse` where the CLI has no message for it. `read_lines`, for a CLI that streams fast, gives of many lines what
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `read_log`,
     for a CLI whose log tells what its wire does not, takes a line of its stderr; most give nothing. `takes` says
     whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and
     `newest_tested` are the versions it was tested with; `capabilities` names what not all of them can, with the first
-    version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
+    version known to. `schema_form` is for those that take a JSON schema of the answer, at the launch
     (`structured_output`) or with a prompt (`turn_schema`). In the modes of `relayed` the wire has no way to the host's
-    tools: they come as the MCP server `host`. `adds` names arguments that the CLI adds to what its model is told of such a
-    tool, and leaves in the call. `used` is what was reported of the running turn so far, by those that report before its end.
+    tools: they come as the MCP server `host`. `adds` names arguments that the CLI adds to the description of such a tool
+    for its model, and leaves in the call. `used` is what was reported of the running turn so far, by those that report before its end.
     """
 
     name: str

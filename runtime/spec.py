@@ -156,7 +156,7 @@ def _as_tuple(args: Iterable[Any]) -> tuple[Any, ...]:
 
 @attrs.frozen(kw_only=True)
 class Backoff:
-    """How long each restart of a child in a row is put off. Times in seconds. Raises `InvalidSpec`.
+    """Delays of the restarts of a child that fails again and again. Times in seconds. Raises `InvalidSpec`.
 
     Restart k, from 0, waits `min(max_delay, min_delay * factor**k)`, times a random number from `1 - jitter` to 1.
     k is 0 again once an incarnation has been ready for `reset_after`, left out: `max_delay`. More than `max_in_row`
@@ -251,7 +251,7 @@ class ChildSpec:
 
 @attrs.frozen(kw_only=True)
 class Flags:
-    """How a supervisor treats its children together. `period` is in seconds. Raises `InvalidSpec`.
+    """Rules of a supervisor for its children together. `period` is in seconds. Raises `InvalidSpec`.
 
     `stop_order="parallel"` asks the children that are to stop all together, each with its own `shutdown`. It is for
     children that do not depend on each other, which those of `rest_for_one` do.
@@ -294,7 +294,7 @@ class DynamicFlags(Flags):
 
 @attrs.frozen(kw_only=True)
 class StreamOptions:
-    """How many items of a task stream run at once, and what becomes of a slow one. Raises `InvalidSpec`."""
+    """Options of a task stream: how many items run at once, and what becomes of a slow one. Raises `InvalidSpec`."""
 
     max_concurrency: int
     ordered: bool = True
@@ -307,7 +307,7 @@ class StreamOptions:
 
 @attrs.frozen(kw_only=True)
 class OrphanPolicy:
-    """What becomes of the children of a supervisor that fails; the time-out is in seconds. Raises `InvalidSpec`."""
+    """Rule for the children of a supervisor that fails; the time-out is in seconds. Raises `InvalidSpec`."""
 
     orphans: Orphans = "stop"
     orphan_timeout: float = 30.0
@@ -318,7 +318,7 @@ class OrphanPolicy:
 
 @attrs.frozen(kw_only=True)
 class RoutingOptions:
-    """Who of a pool gets a message, and what it refuses above `max_queued`. Raises `InvalidSpec`."""
+    """Rule for the choice of a partition, and for messages above `max_queued`. Raises `InvalidSpec`."""
 
     routing: Routing = "key"
     max_queued: int | None = None
@@ -335,7 +335,7 @@ def default_grace(type: ChildType) -> float:
 
 
 def as_children(specs: Iterable[ChildSpec]) -> tuple[ChildSpec, ...]:
-    """What was given as the children of a supervisor. Raises `InvalidSpec` for what is not several, or none."""
+    """The specs as a tuple. Raises `InvalidSpec` for one spec alone, and for what cannot be iterated."""
     if isinstance(specs, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidSpec("children", specs, "a sequence of ChildSpecs, such as a list of this one")
     if not isinstance(specs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -402,13 +402,13 @@ class AgentActor(Actor):
         self._start_next()
 
     async def _interrupt(self, pending: Request) -> None:
-        told = await self._control(v.Interrupt(str(uuid.uuid4())), None)
-        if told.refused is None or self.state.current is not pending or self.process is None:
+        result = await self._control(v.Interrupt(str(uuid.uuid4())), None)
+        if result.refused is None or self.state.current is not pending or self.process is None:
             return
         if self.plan.launch.mode == "oneshot":
             await self.process.stop("owner")  # in this mode the process is the turn
         else:
-            await self.process.give_up("reply", f"it cannot be interrupted: {told.refused}", by="owner")
+            await self.process.give_up("reply", f"it cannot be interrupted: {result.refused}", by="owner")
 
     async def _control(self, request: v.AnyRequest, from_: Call | None) -> ControlResult:
         process = self.process
@@ -419,10 +419,10 @@ class AgentActor(Actor):
                 await process.give_up(
                     "reply", f"it did not read its prompt within {REPLY_TIMEOUT:g} s of the interrupt"
                 )
-        told = await send_control(request, self.state, self.process)
+        result = await send_control(request, self.state, self.process)
         if from_ is not None:
-            reply(from_, told)
-        return told
+            reply(from_, result)
+        return result
 
     # -- events of the process, handled where its output is read: nothing here may wait
 

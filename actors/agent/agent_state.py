@@ -228,14 +228,14 @@ class AgentState:
         plan = attrs.evolve(plan, executable=self.program)
         if self.workspace is None:
             return plan
-        cwd, told = await self.workspace.enter()
-        self.log.append([told] if told is not None else [])
+        cwd, notice = await self.workspace.enter()
+        self.log.append([notice] if notice is not None else [])
         return plan.at(cwd)
 
     async def look(self) -> None:
         """Note in the log why the agent's worktree will be kept, if it will."""
-        told = None if self.workspace is None else await self.workspace.look()
-        self.log.append([told] if told is not None else [])
+        notice = None if self.workspace is None else await self.workspace.look()
+        self.log.append([notice] if notice is not None else [])
 
 
 def open_state(plan: Plan) -> AgentState:

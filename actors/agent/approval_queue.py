@@ -1,6 +1,6 @@
 """The queue of one agent's open approvals, for the policy `"ask"`.
 
-Each question has one answer, the first; a later one is told how it was settled. A question is settled on every path: by an
+Each question has one answer, the first; a later one gets the way in which it was settled. A question is settled on every path: by an
 answer, by its deadline (denied), by the CLI that withdraws it, or by the end of its process. Followers see each question
 that is open when they reach it. The deadline is enforced in `permissions`; the reply is sent by the process.
 """
@@ -20,7 +20,7 @@ from proctor.protocols.vocabulary import ApprovalRequested
 class Approval:
     """A tool that wants to run, until somebody decides. `deadline` is on Trio's clock (seconds): then it is denied.
 
-    `settled` is None as long as it is open, then a word for a person: `allowed`, `denied`, or why nobody decided.
+    `settled` is None as long as it is open, then a word for a person: `allowed`, `denied`, or why there was no decision.
     """
 
     agent: str
@@ -39,11 +39,11 @@ class Approval:
         return self._decide(Verdict(True, input=input), "allowed")
 
     def deny(self, message: str = "") -> bool:
-        """Keep the tool from running; the model is told `message`. False when the question was settled before."""
+        """Keep the tool from running; the model gets `message`. False when the question was settled before."""
         return self._decide(Verdict(False, message), "denied")
 
     async def wait(self) -> str:
-        """Wait until it is settled, by whoever; how."""
+        """Wait until it is settled; returns `settled`."""
         await self._over.wait()
         return self.settled or ""
 
@@ -61,7 +61,7 @@ class Approval:
 
 
 class ApprovalQueue:
-    """Where an agent's questions lie, over its restarts. `patience`: seconds that each is given."""
+    """The questions of one agent, over its restarts. `timeout`: seconds that each is given."""
 
     def __init__(self, agent: str, timeout: float) -> None:
         self.closed = False
@@ -72,7 +72,7 @@ class ApprovalQueue:
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def ask(self, question: ApprovalRequested) -> Verdict:
-        """Lay a question out and wait for its answer. Whoever gives up waiting takes it back."""
+        """Lay a question out and wait for its answer. A caller that gives up waiting takes it back."""
         approval = self._add(question)
         number = self._asked
         try:
@@ -104,7 +104,7 @@ class ApprovalQueue:
                 approval.settle("the CLI withdrew the question")
 
     def close(self) -> None:
-        """Nobody will ask until it is opened again: followers end."""
+        """No question comes until it is opened again: followers end."""
         self.closed = True
         self._waiters.unpark_all()
 
@@ -118,7 +118,7 @@ class ApprovalQueue:
         return next(later, None)
 
     def open(self) -> tuple[Approval, ...]:
-        """The questions that nobody has answered yet, oldest first."""
+        """The questions without an answer, oldest first."""
         return tuple(one for one in self._open.values() if one.settled is None)
 
     async def changed(self) -> None:
@@ -134,7 +134,7 @@ class Approvals:
         self._number = 0
 
     def open(self) -> tuple[Approval, ...]:
-        """Those that nobody has answered yet, oldest first, handed out before or not. Does not wait."""
+        """Those without an answer, oldest first, handed out before or not. Does not wait."""
         return self._queue.open()
 
     def __aiter__(self) -> Approvals:

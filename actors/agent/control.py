@@ -17,15 +17,17 @@ from proctor.protocols.vocabulary import AnyRequest
 async def send_control(request: AnyRequest, state: AgentState, process: AgentProcess | None) -> ControlResult:
     """Write the request to the process, if one is there and it makes sense now."""
     if process is None or process.stopper != "nobody":
-        return ControlResult(state.log, state.log.end, refused=f"no process is running: {state.status.told}")
-    told = _check_control(request, state, process)
-    if told.refused is not None:
-        return told
+        return ControlResult(
+            state.log, state.log.end, refused=f"no process is running: {state.status.summary}"
+        )
+    result = _check_control(request, state, process)
+    if result.refused is not None:
+        return result
     try:
         await process.send(request)
     except (Misuse, NotExecuted) as error:
-        return attrs.evolve(told, refused=str(error))
-    return told
+        return attrs.evolve(result, refused=str(error))
+    return result
 
 
 def _check_control(request: AnyRequest, state: AgentState, process: AgentProcess) -> ControlResult:

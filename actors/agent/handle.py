@@ -237,7 +237,7 @@ class Agent:
         return await trio.to_thread.run_sync(read_raw_frame, log.path, event)
 
     async def status(self) -> Status:
-        """What it is doing; between two incarnations the state is `backoff`. Raises `NoProc` when no such agent runs."""
+        """Its status; between two incarnations the state is `backoff`. Raises `NoProc` when no such agent runs."""
         try:
             status = await self._address.call(GetStatus())
         except (NoProc, ActorExited):

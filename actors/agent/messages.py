@@ -82,7 +82,7 @@ class NotWritten:
 
 @attrs.frozen
 class CallerGone:
-    """From whoever withdraws it: the caller of this request has left."""
+    """The caller of this request has left."""
 
     pending: Request
 

@@ -49,7 +49,7 @@ class Receipt:
 
 @attrs.frozen
 class Requirement:
-    """What a request needs: a word of the capability table, and whether a turn must run."""
+    """Condition for a request: a word of the capability table, and whether a turn must run."""
 
     capability: str
     turn: bool = False
@@ -68,13 +68,13 @@ def refusal_reason(
     request: v.AnyRequest, dialect: Dialect, version: Version | None, status: Status, *, running: bool
 ) -> str | None:
     """Why it makes no sense to write this now, None when it does. A capability that the table does not name is left
-    to the dialect's `write`, which refuses what its CLI has no way to be told."""
+    to the dialect's `write`, which refuses what its CLI has no message for."""
     need = REQUIREMENTS[type(request)]
     if need.capability in dialect.capabilities and not dialect.can(need.capability, version):
         known = "this version" if version is None else ".".join(map(str, version))
         return f"{dialect.name} {known} does not support {need.capability!r}"
     if need.turn and not running:
-        return f"no turn is running: {status.told}"
+        return f"no turn is running: {status.summary}"
     return None
 
 
@@ -128,12 +128,12 @@ class ReceiptTracker:
         return self._receipt("expired", f"the turn ended first ({event.ending})", event.turn)
 
     def timed_out(self, seconds: float) -> Receipt:
-        """The receipt when nothing was heard for so long. What was to steer lies in the CLI's hands."""
+        """The receipt when no reply came for so long. The CLI still has the text that was to steer."""
         why = f"the CLI did not reply within {seconds:g} s"
         return self._receipt("queued" if isinstance(self._request, v.Steer) else "expired", why)
 
     def log_ended(self) -> Receipt:
-        """The receipt when nothing more will be said: the agent is at rest."""
+        """The receipt when no event can follow: the agent is at rest."""
         return self._receipt("expired", "the agent has stopped")
 
     def _receipt(self, fate: Fate, why: str = "", turn: str | None = None) -> Receipt:

@@ -107,7 +107,7 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 def _owner(fd: int) -> tuple[int | None, str | None]:
-    """What its owner wrote; it may be about to."""
+    """The owner's pid and agent as it wrote them, None each while it has not written yet."""
     try:
         owner = msgspec.json.decode(os.pread(fd, 4096, 0), type=_Owner)
     except (OSError, msgspec.DecodeError):

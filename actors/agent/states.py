@@ -110,6 +110,6 @@ class Status:
     cost_usd: float | None = None
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """State and evidence, for a person."""
         return f"{self.state} ({self.evidence})" if self.evidence else self.state

@@ -75,7 +75,7 @@ class Turn:
 
     @property
     def answer(self) -> Answer:
-        """How the turn ended. Raises RuntimeError before its end."""
+        """The turn's result. Raises RuntimeError before its end."""
         if self._answer is None:
             raise RuntimeError(f"the turn of {self.agent} has not ended; read its events, or await finish()")
         return self._answer
@@ -92,7 +92,7 @@ class Turn:
 
     @property
     def delivery(self) -> Delivery:
-        """How far the request has come by now, with the text that was read of it."""
+        """The progress of the request by now, with the text that was read of its answer."""
         text, clipped = (
             ("", False) if self._since is None else partial_text(self.log, self._since, self.position)
         )

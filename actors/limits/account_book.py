@@ -25,7 +25,7 @@ ACCOUNT_BOOK: ContextVar[AccountBook | None] = ContextVar("proctor.account_book"
 
 
 class Changes:
-    """What those wait for who may not go on yet. `count` is how often something has changed."""
+    """A condition for those who may not go on yet. `count` is how often something has changed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -72,11 +72,11 @@ class AccountBook:
 
     @property
     def expenses(self) -> Mapping[str, Expense]:
-        """What was taken so far, by the name of the agent."""
+        """Expenses so far, by the name of the agent."""
         return self._expenses if self._around is None else self._around.expenses
 
     def expense(self, name: str) -> Expense:
-        """What the agent of that name has taken, to be added to."""
+        """The expense of the agent of that name, to be added to."""
         if self._around is not None:
             return self._around.expense(name)
         return self._expenses.setdefault(name, Expense())
@@ -84,7 +84,7 @@ class AccountBook:
     # -- what bounds a turn
 
     def window(self, whose: str, budget: Budget, key: str | None = None) -> Spending:
-        """What was spent under a budget. `whose` names it in messages, `key` in the file."""
+        """The spending under a budget. `whose` names it in messages, `key` in the file."""
         key = whose if key is None else key
         if self._around is not None:
             return self._around.window(whose, budget, f"{self._whose}: {key}")

@@ -6,7 +6,7 @@ CLI's own bound for the turn (`max_budget_usd`), else all that is left: so the f
 all before it raises what those under way hold. Kinds that tell no cost hold nothing.
 
 Guarantees: a spent window admits no turn, so whatever is spent above a budget is of turns that were under way when it was
-reached. Those are one turn, as long as none is dearer than all before it; else as many as ran when the first of them told a
+reached. Those are one turn, as long as none is dearer than all before it; else as many as ran when the first of them reported a
 cost above what it held, and each adds at most what it costs above that. A turn is admitted when its process can be started,
 not when it gets in line for a place.
 
@@ -152,7 +152,7 @@ class SpendLimits:
 
 
 def spend_limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
-    """What bounds the turns of this plan; `whose` its own budget is in messages (the plan's name)."""
+    """The spending limits on the turns of this plan; `whose` its own budget is in messages (the plan's name)."""
     budget = plan.conduct.budget
     own = () if budget is None else (book.window(whose or plan.name, budget),)
     return SpendLimits(
@@ -166,7 +166,7 @@ def spend_limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> 
 
 
 def run_limits(plan: Plan, own: AccountBook | None = None) -> SpendLimits:
-    """What bounds a run of this plan, by the book around this task, or else by `own`. Raises `BadOption` for a plan with a
+    """The spending limits on a run of this plan, by the book around this task, or else by `own`. Raises `BadOption` for a plan with a
     budget that nothing would remember after the run."""
     book = ACCOUNT_BOOK.get() or own
     if book is None and plan.conduct.budget is not None:

@@ -75,7 +75,7 @@ class Spending:
         self.dearest: dict[str, float] = {}
         """What the dearest turn of each kind of command line has cost."""
         self._entries: deque[_Entry] = deque()
-        self._told: dict[Alarm, float] = {}
+        self._alarmed_at: dict[Alarm, float] = {}
         self._reserved: dict[object, _Reserve] = {}
 
     def entries(self, now: float) -> list[tuple[float, float]]:
@@ -144,9 +144,9 @@ class Spending:
             yield "budget_near"
 
     def _first(self, alarm: Alarm, now: float) -> bool:
-        if now - self._told.get(alarm, -math.inf) < self.budget.period:
+        if now - self._alarmed_at.get(alarm, -math.inf) < self.budget.period:
             return False
-        self._told[alarm] = now
+        self._alarmed_at[alarm] = now
         return True
 
     def spent(self, now: float) -> float:

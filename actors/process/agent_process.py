@@ -135,11 +135,11 @@ class AgentProcess:
         INSIDE_TURN.set(True)  # what its tools and hooks start waits for no turn under way
         self._recording = recording = self._directory.open_incarnation()
         try:
-            number, wanted = self.number, self.conversation.memo.launch
+            number, request = self.number, self.conversation.memo.launch
             feed_stderr, place = self._on_stderr, self._directory
-            if wanted.attachments:
+            if request.attachments:
                 self._payload_files.make_folder()  # a CLI looks for its folders when it starts
-            opening = prepare_launch(self.plan, place, recording, feed_stderr, number=number, wanted=wanted)
+            opening = prepare_launch(self.plan, place, recording, feed_stderr, number=number, request=request)
             try:
                 self.log.append(opening.notices)
                 self._logger.executable = opening.program
@@ -412,7 +412,9 @@ class AgentProcess:
         for place, event in enumerate(() if unobserved else events):
             observe = observers.get(type(event))
             if observe is not None:
-                self.log.append(events[start:place])  # what a listener notes comes before what it heard
+                self.log.append(
+                    events[start:place]
+                )  # a listener's notes come before the event they are about
                 start = place
                 observe(event)
                 self.liveness.reschedule()
@@ -435,7 +437,7 @@ class AgentProcess:
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
         observers = self.liveness.observers()
         for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
-            observers[kind] = _ignore  # the listener alone is told
+            observers[kind] = _ignore  # for the listener alone
         return {
             **observers,
             v.TurnEnded: partial(self._on_turn_ended, observers[v.TurnEnded]),
@@ -556,7 +558,7 @@ class AgentProcess:
     def _finish_transport(self, transport: Transport) -> None:
         self.exit = transport.exit or self.exit
         if isinstance(self.exit, Killed) and self.stopper == "nobody":
-            self.stopper = "kill"  # by us: whoever owns this task was cancelled
+            self.stopper = "kill"  # by us: this task was cancelled
         self.liveness.freeze()
         self.stderr = self.stderr_end()
         conversation, (usage, cost_usd) = self.conversation, self.conversation.used()

@@ -13,7 +13,7 @@ from proctor.protocols.vocabulary import TurnEnded
 
 
 def final_answer(process: AgentProcess, ended: TurnEnded | None, *, late: bool) -> Answer:
-    """The answer to a request whose turn `ended` so, None when no end was told; `late`: the deadline cut it short."""
+    """The answer to a request whose turn `ended` so, None without one; `late`: the deadline cut it short."""
     if ended is None or process.ended_by_stop(ended):
         outcome: Outcome = "deadline" if late else label(None, process.exit, process.stopper)
         evidence = process.fault.evidence if process.fault is not None else process.protocol_failure
@@ -38,14 +38,14 @@ def final_answer(process: AgentProcess, ended: TurnEnded | None, *, late: bool) 
 def _disagreement(answer: Answer, process: AgentProcess) -> tuple[str, ...]:
     bad_exit = process.stopper == "nobody" and exit_class(process.exit) != "clean"
     return (
-        (f"the CLI said {answer.ending}, its process ended with {process.exit}",)
+        (f"the CLI reported {answer.ending}, its process ended with {process.exit}",)
         if answer.ok and bad_exit
         else ()
     )
 
 
 def delivery_of(live: AgentProcess, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
-    """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
+    """The progress of the request of this process. `text` is what has streamed of its answer, `clipped` when that is not
     all; `elapsed` counts from when it was asked (seconds)."""
     ended_by_stop: dict[Part, bool] = {
         "text": clipped,

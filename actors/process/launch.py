@@ -44,16 +44,16 @@ def prepare_launch(
     feed_stderr: Callable[[bytes], object],
     *,
     number: int,
-    wanted: Launch,
+    request: Launch,
 ) -> PreparedLaunch:
-    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
-    what `Plan.opening` gave for it: the conversation was told the same. `feed_stderr` is told of stderr where its dialect
+    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `request` is
+    the result of `Plan.opening`, which the conversation was made with, too. `feed_stderr` gets stderr where its dialect
     reads the log that is there.
 
     Raises `NotInstalled`, `NotExecutable`, `BadOption`.
     """
     place = plan.workplace
-    launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
+    launch = attrs.evolve(request, executable=plan.locate(), scratch=str(directory.scratch))
     try:
         command = plan.dialect.launch(launch)
     except Misuse as error:

@@ -51,7 +51,7 @@ Clock = Literal["silence", "tool_silence", "stopped", "exit", "reply"]
 
 @attrs.frozen
 class ConditionRule:
-    """What holds in one condition of the peer: the bound, and the outcome of a turn that it runs out in. `wake`: it must
+    """Rule for one condition of the peer: the bound, and the outcome of a turn that it runs out in. `wake`: it must
     be continued (SIGCONT) before any other step of the stop sequence can have an effect."""
 
     bound: Bound
@@ -118,7 +118,7 @@ REPLY_STEPS: Mapping[type[v.Request], tuple[ReplyStep, ...]] = {
     v.StopTask: ("repeat", "look", "leave"),
 }
 """Control request → what each `REPLY_TIMEOUT` seconds without its reply lead to. `repeat`: it is sent again. `look`: a process
-that said nothing meanwhile and whose tree used neither CPU nor I/O is stopped. `leave`: it works, so it may go on
+that wrote nothing meanwhile and whose tree used neither CPU nor I/O is stopped. `leave`: it works, so it may go on
 unanswered. An interrupt is answered by the end of its turn. `EndSession` is sent by the stop sequence, which bounds it."""
 
 
@@ -147,7 +147,7 @@ class PendingReply:
 
 @attrs.frozen
 class Activity:
-    """What the processes of a tree have used until `at` (Trio's clock)."""
+    """CPU and I/O that the processes of a tree have used until `at` (Trio's clock)."""
 
     processes: tuple[Sample, ...] = ()
     at: float = 0.0
@@ -186,7 +186,7 @@ def activity_of(pid: int | None) -> Activity:
 
 
 class Liveness:
-    """What the events of one process have told, and the clocks that follow from them.
+    """The state of one process by its events, and the clocks that follow from it.
 
     `ending` is the last turn's, None while one runs; `tools` the ids of those that run, with their names; `background`
     says whether work goes on between turns; `resets_at` when a usage limit ends (Unix seconds); `error` what the CLI last
@@ -237,7 +237,7 @@ class Liveness:
 
     @property
     def stage(self) -> Stage:
-        """How far the request has come, or had come when the end of its process began."""
+        """The stage of the request now, or at the beginning of its process's end."""
         return self._frozen or self._current_stage()
 
     def freeze(self, stage: Stage | None = None) -> None:
@@ -326,7 +326,7 @@ class Liveness:
         bound = CONDITION_RULES[condition].bound
         before = (
             self._suspect if self._last_check >= self._last_output else None
-        )  # what was heard since clears a suspicion
+        )  # output since then clears a suspicion
         self._suspect, self._last_check = bound, trio.current_time()
         if bound == before == "stopped":
             return Stall("stopped", f"found stopped twice within {CHECK_INTERVAL:g} s: {condition}")

@@ -53,13 +53,13 @@ def _can_be_written(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def track_processes(told: Report = _no_report) -> AsyncGenerator[None]:
-    """Kill what earlier hosts have left; then note every process that is opened in the block. `told` gets a line when
+async def track_processes(report: Report = _no_report) -> AsyncGenerator[None]:
+    """Kill what earlier hosts have left; then note every process that is opened in the block. `report` gets a line when
     something was found."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(clean_up_workspaces())
         for line in await _opened(stack):
-            await told(line)
+            await report(line)
         yield
 
 
@@ -82,8 +82,8 @@ def describe_sweep(swept: Swept) -> Iterator[str]:
     if swept.folders:
         yield f"removed {_folders(swept.folders)} that an earlier run had left: {_paths(swept.folders)}"
     if swept.folders_left:
-        told = _folders(swept.folders_left)
-        yield f"an earlier run has left {told} that could not be removed: {_paths(swept.folders_left)}"
+        kept = _folders(swept.folders_left)
+        yield f"an earlier run has left {kept} that could not be removed: {_paths(swept.folders_left)}"
     if not swept.sure:
         why = "" if swept.cause is None else f" ({swept.cause})"
         yield f"could not check everything that an earlier run left{why}; the next start checks again"

@@ -28,9 +28,9 @@ async def killed_start(agent: str, transport: Transport) -> StartKilled | None:
 def start_failure(
     agent: str, reason: str | None, exit: ExitReason | None, stderr: str, resumed: str | None
 ) -> AgentError:
-    """The error for a process that was not killed. `said` is what it gave as its reason, if it gave one on its protocol: what
+    """The error for a process that was not killed. `reason` is the one it gave on its protocol, if any: what
     it wrote on stderr is shown as evidence, and may be about something else."""
     if isinstance(exit, Crash) and isinstance(exit.error, AgentError):
-        return exit.error  # the way to the far end broke: nobody has refused anything
+        return exit.error  # the connection broke: the CLI has refused nothing
     silent_exit = f"its process ended before it was ready ({with_stderr(exit, stderr)})"
     return StartRefused(agent, reason or silent_exit, resumed=resumed, stderr=stderr)

@@ -24,7 +24,7 @@ GRACE_SHARE = 0.9
 def stop_steps(
     plan: Plan, conversation: Conversation, record: Callable[[bytes], bytes], *, wake: bool = False
 ) -> tuple[Step, ...]:
-    """The rungs that make sense for the conversation as it is. `said` is told what a rung will write. `wake`: the
+    """The steps that make sense for the conversation as it is. `record` gets the bytes that a step will write. `wake`: the
     process or its guard is stopped (SIGSTOP), and is continued first."""
     steps_of_dialect = plan.dialect.stop
     total = sum(step.grace for step in steps_of_dialect if math.isfinite(step.grace))
@@ -52,5 +52,5 @@ def _write_step(
     try:
         data = conversation.send(request)
         return Step("write", grace, data=record(data)) if data else None
-    except Misuse:  # a one-shot run is told nothing after its prompt
+    except Misuse:  # a one-shot run takes nothing after its prompt
         return None

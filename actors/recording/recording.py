@@ -1,4 +1,4 @@
-"""The run directory: what one agent was told and said, as it came.
+"""The run directory: the input and output of one agent's processes, as it came.
 
     DIRECTORY/                      0700, held under a lock while its agent lives
         .proctor-tag                says that it is ours: what has none is never removed
@@ -10,7 +10,7 @@
 A folder of an incarnation has the format of a recorded transcript, so it can be replayed. Frames are written before
 they are decoded, bytes as they came. Environment values are never written, only the names of what was passed; nor is anything the caller gave as a secret.
 
-One agent's directory is bounded by `limit`: half of it for the event log, half for what its processes said, of which the
+One agent's directory is bounded by `limit`: half of it for the event log, half for its processes' input and output, of which the
 oldest incarnation goes first, and then the oldest segment of the one that runs (`segments`).
 
 `meta.json` is there from the start of an incarnation, so that one whose host was killed can be played; it is completed at
@@ -78,15 +78,15 @@ _FOLDER = 16 * 2**10
 
 
 FailureListener = Callable[[RecordingFailed | None], None]
-"""Is told why nothing is recorded any more, and None when it is again."""
+"""Called with the reason when nothing is recorded any more, and with None when it is again."""
 
 
 class RunDirectory:
     """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed, of at most `limit`
     bytes (None: without limit).
 
-    With `listen` a failure to record is no failure of what is recorded: it is told, and nothing is written until a new
-    incarnation can be recorded again, which is told as None. `required`: one that cannot be is refused. Where it could not be
+    With `listen` a failure to record is no failure of what is recorded: `listen` gets it, and nothing is written until a new
+    incarnation can be recorded again, when it gets None. `required`: one that cannot be is refused. Where it could not be
     made for want of room, it is temporary until there is room for a new incarnation: then it moves, with its event log.
 
     `path` is where it records, `scratch` what its processes have for themselves: always temporary. Both are made again
@@ -128,7 +128,7 @@ class RunDirectory:
         try:
             self.path = self.scratch = _make(root, agent)
             self._lock = _new_lock(self.path)
-            # short, because sockets are made in it, and gone with the run, because nobody replays it
+            # short, because sockets are made in it, and gone with the run, because no replay reads it
             self.scratch = make_folder("proctor-") if self.kept else self.path
         except OSError as error:
             self.close()
@@ -243,7 +243,7 @@ class Recording:
     """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
     directory may have; `grown` is called when there is more; `held` are the bytes on disk.
 
-    Every method raises `RecordingFailed` when the disk does; with `failed`, which is told, nothing more is written then.
+    Every method raises `RecordingFailed` when the disk does; with `failed`, which gets it, nothing more is written then.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Recording:
             self._out_frames.append(frame)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Write these texts nowhere: where one is a whole string of what is told, stars stand for it."""
+        """Write these texts nowhere: where one is a whole string in the input, stars stand for it."""
         self._hidden = tuple(msgspec.json.encode(secret) for secret in secrets)
 
     def stdin(self, data: bytes) -> None:
@@ -446,7 +446,7 @@ async def prune_regularly(
 
 
 def untagged_runs(root: Path) -> list[Path]:
-    """What looks like a run directory below `root` and has no tag of ours, as versions before the tag made them. Nothing
+    """Folders below `root` that look like run directories and have no tag of ours, as versions before the tag made them. Nothing
     removes these by itself."""
     return sorted(
         lock.parent
@@ -456,7 +456,7 @@ def untagged_runs(root: Path) -> list[Path]:
 
 
 def remove_old_files(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
-    """Remove the files of `folder` that nobody has written for so long. A folder that is not there is empty."""
+    """Remove the files of `folder` that were not written for so long. A folder that is not there is empty."""
     for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             if path.is_file() and time.time() - path.stat().st_mtime > keep_seconds:

@@ -146,7 +146,7 @@ class _AgentCall:
         status = await agent.status()
         if status.queued or status.state not in ("idle", "failed", "done"):
             self._call.tell(
-                f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call"
+                f"waits: {agent.name} is {status.summary}, and {status.queued} wait before this call"
             )
         async with agent.stream(self._prompt, timeout=self._timeout, schema=self._schema) as turn:
             async for event in turn:

@@ -151,7 +151,7 @@ class ValidationLimits:
                 )
 
     def detail(self, value: Any) -> Detail:
-        """How many errors of a value that does not match can be reported. Raises `TooCostly`."""
+        """The detail in which errors of a value can be reported. Raises `TooCostly`."""
         if self.errors(value) <= ERRORS:
             return "all"
         # One error holds others only where there are alternatives, so it is about one value at their depth or below.
@@ -221,7 +221,7 @@ class ValidationLimits:
 def _members(
     kind: str, applied: Mapping[Subschema, int]
 ) -> tuple[Counter[Subschema], Iterable[Counter[Subschema]]]:
-    """How often subschemas apply to a member without a declared name, and what is different for each declared name."""
+    """Count how often subschemas apply to a member without a declared name, and the differences for each declared name."""
     each: Counter[Subschema] = Counter()
     named: dict[str | int, Counter[Subschema]] = {}
     for one, times in applied.items():

@@ -6,7 +6,7 @@ every other value is joined to its flag by `=`, so that a leading dash cannot ma
 
 Closed unless opened: the user's settings files, MCP servers that are not named, and the tools that reach other
 sessions of the same user. A prompt is text: a leading slash is no command and `@path` no file, in the versions that
-can be told so (2.1.248).
+have a switch for it (2.1.248).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _isolation(options: Launch) -> Iterator[str]:
     if not options.user_settings:
         yield "--setting-sources="  # one token, or the next flag would be its value
         yield from (f"--add-dir={folder}" for folder in _memory_folders(options))
-    if options.attachments:  # of a one-shot run, which has nobody to ask before it reads elsewhere
+    if options.attachments:  # a one-shot run cannot ask before it reads outside its folder
         yield f"--add-dir={options.scratch}/{PAYLOADS}"
     named = {*options.allowed_tools, *(options.tools or ())}
     reaching = [tool for tool in REACHING_TOOLS if tool not in named]

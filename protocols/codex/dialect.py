@@ -1,6 +1,6 @@
 """Codex by its app server: many turns, deltas, approvals, tools of the host. Its messages are read by `frames`.
 
-The process is told by JSON-RPC without the `jsonrpc` member; model, sandbox and instructions are those of its one
+The process speaks JSON-RPC without the `jsonrpc` member; model, sandbox and instructions are those of its one
 thread, and travel in the greeting. Its end is the end of stdin, which kills the tools that run as well.
 """
 
@@ -36,7 +36,7 @@ CAPABILITIES: Mapping[str, Version] = {
 
 
 def launch(options: Launch) -> Command:
-    """The command line for what is wanted; the rest is said in the greeting.
+    """The command line; the rest of the options travels in the greeting.
 
     Raises Misuse for a schema that is not JSON, NotUtf8, ArgumentTooLong for a value beyond 128 KiB.
     """

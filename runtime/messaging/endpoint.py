@@ -58,7 +58,7 @@ class Message(Protocol):
     msg: object
 
     def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
-        """Nobody will handle it, because of `error`."""
+        """It will not be handled, because of `error`."""
 
 
 class PendingCall(Message, Protocol):

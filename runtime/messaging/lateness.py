@@ -1,6 +1,6 @@
 """The lag of a clock that is checked late, and the time added for those that it judges.
 
-While somebody computes without a checkpoint the loop stands still, and the clocks go on. Whoever is looked at first
+While somebody computes without a checkpoint the loop stands still, and the clocks go on. The task that is looked at first
 afterwards would be found late though the loop gave it no turn. So a clock that is noticed late is looked at a second time,
 by as much later as the first look was, at most `LIMIT`. One that is noticed at its very instant judges at once.
 

@@ -152,7 +152,7 @@ class Call:
         return self._answer
 
     def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
-        """Nobody will handle it."""
+        """It will not be handled."""
         if self.settled:
             return
         if isinstance(error, MailboxFull):
@@ -169,7 +169,7 @@ class Cast:
         self.msg = msg
 
     def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
-        """Nobody will handle it."""
+        """It will not be handled."""
         endpoint.dead_letter(self.msg, str(error))
 
 

@@ -16,7 +16,7 @@ from proctor.runtime.messaging.tree_context import TreeContext
 
 
 class Name(Address):
-    """Whoever holds a name, or stands at a place of the tree (`/` and its path); looked up at each use."""
+    """The actor that holds a name, or that stands at a place of the tree (`/` and its path); looked up at each use."""
 
     __slots__ = ("_system", "_whereis", "name")
 

@@ -28,7 +28,7 @@ class OneShotEvent:
         self.release()
 
     def release(self) -> None:
-        """Nobody is to wait any longer, though it has not happened; who comes later waits again."""
+        """End the waits, though it has not happened; who comes later waits again."""
         if self._event is not None:
             event, self._event = self._event, None
             event.set()

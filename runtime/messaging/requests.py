@@ -6,7 +6,7 @@ A wait that runs out changes nothing. An answer that has come is never lost to a
 
 A request is never waited with to be sent: a full mailbox ends it at once with `MailboxFull`, under
 `overflow="block"` too. OTP's send cannot fail, because its mailbox has no end; where there is one, who goes on at
-once must be told, or the messages would wait without bound on the sender's side.
+once needs an error, or the messages would wait without bound on the sender's side.
 """
 
 from __future__ import annotations

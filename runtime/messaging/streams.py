@@ -127,7 +127,7 @@ class Sink:
         self._nursery, self._handler = nursery, handler
 
     def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
-        """Nobody will handle the request."""
+        """The request will not be handled."""
         endpoint.dead_letter(self.msg, str(error))
         self._finish(error.carrying(self.msg))
 

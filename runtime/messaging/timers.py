@@ -1,6 +1,6 @@
 """The timers of one tree: one task for all of them, started with the first.
 
-Guarantees: an alarm rings at its time or as soon after as the loop runs, unless it is over by then. Whoever woke in
+Guarantees: an alarm rings at its time or as soon after as the loop runs, unless it is over by then. A task that woke in
 the same moment goes first: after a stall of the whole loop no task is judged late that only had no turn.
 
 Alarms that are over and stand behind one that is not are dropped in bulk when they have doubled what is held, so that

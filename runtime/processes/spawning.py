@@ -61,7 +61,7 @@ def _without_nul(
 
 @attrs.frozen
 class Command:
-    """What to start: `argv`, the whole environment (nothing is inherited), the directory (None: the runtime's own).
+    """A program to start: `argv`, the whole environment (nothing is inherited), the directory (None: the runtime's own).
 
     The program is looked up on the PATH of `env`. A stream set to "null" is /dev/null, to "inherit" the runtime's own,
     to a Path that file, made with mode 0600 and appended to; stdin is never the host's nor a file. Raises
@@ -123,7 +123,7 @@ class Child:
         self._news: trio.Event | None = None
 
     def peek(self) -> Status | None:
-        """How it died, None while it lives. Before `reap` only."""
+        """Its wait status, None while it lives. Before `reap` only."""
         return _peek(self.pid) if WATCHED_BY_DESCRIPTOR else _status(self._popen.poll())
 
     async def wait_dead(self) -> None:

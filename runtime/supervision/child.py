@@ -74,7 +74,7 @@ Result = TypeVar("Result")
 
 
 class Delegate(Stoppable, Protocol):
-    """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
+    """Receiver of stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
 
     @property
     def left(self) -> Mapping[str, Kept]:
@@ -437,7 +437,7 @@ class Incarnation:
             return self._fault(error, task)
 
     def _fault(self, error: BaseException, task: trio.lowlevel.Task) -> ExitReason:
-        """What it means that `error` left code of the child that ran in `task`: a crash, whatever its class.
+        """The exit reason for an `error` that left code of the child, run in `task`: a crash, whatever its class.
 
         But an interrupt goes to the tree, and what is not of the child's doing is raised again: the
         cancellation of a scope around it, and whatever comes out of a coroutine that is closed after its event loop.

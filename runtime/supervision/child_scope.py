@@ -35,7 +35,7 @@ class Serving(Protocol):
 
 
 class Home:
-    """Where the children of one supervisor run, over its incarnations."""
+    """The nursery and task in which the children of one supervisor run, over its incarnations."""
 
     nursery: trio.Nursery
     task: trio.lowlevel.Task

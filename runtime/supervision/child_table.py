@@ -17,7 +17,7 @@ from proctor.runtime.supervision.decide import Window
 
 
 class OrphanHolder(Protocol):
-    """Where children of a nested supervisor run while that is down."""
+    """The place of the children of a nested supervisor while that is down."""
 
     def kill(self) -> None:
         """Kill the orphans. Returns at once."""

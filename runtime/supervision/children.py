@@ -33,7 +33,7 @@ from proctor.runtime.supervision.tree import Tree
 
 
 class Children:
-    """What a supervisor holds. `nursery` is where they run, set by its loop; `on_end` is called at each end."""
+    """The children of one supervisor. `nursery` is where they run, set by its loop; `on_end` is called at each end."""
 
     nursery: trio.Nursery
 

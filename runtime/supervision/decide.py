@@ -78,12 +78,12 @@ def exit_class(reason: ExitReason) -> ExitClass:
 
 
 def after_exit(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
-    """What becomes of a child that ended by itself: restarted, kept down, its spec dropped, or its whole tree ended."""
+    """Decide about a child that ended by itself: restart it, keep it down, drop its spec, or end the whole tree."""
     return table[restart, exit_class(reason)]
 
 
 def after_failed_restart(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
-    """What becomes of a child that ended before it was ready again: it is tried again, unless it refuses.
+    """Decide about a child that ended before it was ready again: it is tried again, unless it refuses.
 
     A temporary one has become so during its start.
     """

@@ -112,7 +112,7 @@ class _Alarm:
 
 
 class LateStops:
-    """What of one tree did not end in time: the living, and who collects what concerns a part of the tree."""
+    """The tasks of one tree that did not end in time, and the reports that collect those of a part of the tree."""
 
     def __init__(self) -> None:
         self._living: dict[EndClock, list[LateStop]] = {}
@@ -138,7 +138,7 @@ class LateStops:
 
 
 class StopReport:
-    """What did not end in time during one stop, until it is closed."""
+    """Collects what does not end in time during one stop, until it is closed."""
 
     def __init__(self, path: str, reports: dict[StopReport, None]) -> None:
         self.events: tuple[LateStop, ...] = ()
@@ -164,7 +164,7 @@ class StopReport:
 
 
 def _doing(task: trio.lowlevel.Task | None) -> tuple[str, ...]:
-    """Where `task` and the tasks below it are waiting, a line each."""
+    """The calls in which `task` and the tasks below it are waiting, a line each."""
     lines: list[str] = []
     for one in _tasks(task):
         if len(lines) == TASKS_SHOWN:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AnySupervisor:
-    """What the handle on a supervisor can do, of whatever kind it is.
+    """Handle on a supervisor: the methods that all kinds have.
 
     The handle on a nested supervisor follows its restarts, and those of the supervisors above it, as a name does. Between
     two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
@@ -55,7 +55,7 @@ class AnySupervisor:
 
     @property
     def path(self) -> str:
-        """Where it stands in the tree."""
+        """Its path in the tree."""
         return self._loop.path
 
     @property
@@ -69,7 +69,7 @@ class AnySupervisor:
         return await self._loop.ask(partial(_later, lambda: tuple(map(child_info, slots.values()))))
 
     async def count_children(self) -> ChildCounts:
-        """How many specs are held and how many children live."""
+        """Count the specs that are held and the children that live."""
         return await self._loop.ask(partial(_later, lambda: counts(list(self._loop.slots.values()))))
 
     def name(self, name: str) -> Name:
@@ -139,7 +139,7 @@ class AnySupervisor:
 
     @property
     def late(self) -> tuple[LateStop, ...]:
-        """What did not end in time when this supervisor stopped: a `ChildOverdue` for each child that was killed after
+        """Children that did not end in time when this supervisor stopped: a `ChildOverdue` for each child that was killed after
         its `shutdown` time, a `ChildUnresponsive` for each that did not end by a kill. Also after the `async with`.
         """
         return self._loop.late

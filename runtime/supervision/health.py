@@ -79,7 +79,7 @@ class Watch:
 
 
 class Step:
-    """What a watch does at some time."""
+    """A step that a watch takes at some time."""
 
     def __init__(self, watch: Watch, step: Callable[[], None]) -> None:
         self._watch, self._step = watch, step

@@ -117,7 +117,7 @@ class SupervisorLoop:
 
     @property
     def late(self) -> tuple[events.LateStop, ...]:
-        """What did not end in time since its own end began."""
+        """Children that did not end in time since its own end began."""
         return () if self._report is None else self._report.events
 
     @property

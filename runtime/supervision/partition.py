@@ -114,7 +114,7 @@ class PartitionSupervisor(AnySupervisor):
 
     @property
     def partitions(self) -> int:
-        """How many there are now."""
+        """The number of partitions now."""
         return self._partitioned.partitions
 
     def route(self, key: Hashable = None) -> Name:
@@ -133,7 +133,7 @@ class PartitionSupervisor(AnySupervisor):
         return self.child(str(self._partitioned.router.route(key, self.partitions)))
 
     def statistics(self) -> PartitionStatistics:
-        """How many messages wait for each partition, and how many were refused or dropped, without a request."""
+        """Numbers of messages: waiting for each partition, refused, dropped. Read without a request."""
         return self._partitioned.router.statistics(self.partitions)
 
     async def resize(self, partitions: int) -> int:

@@ -57,7 +57,7 @@ PASSED_PREFIX = "LC_"
 
 
 def plain_environment(parent: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a plain program gets of `parent`, left out: our own environment. No key, no proxy, nothing by accident.
+    """The variables of `parent` for a plain program; left out: of our own environment. No key, no proxy, nothing by accident.
 
     PATH, HOME, USER, LOGNAME, SHELL, LANG, LANGUAGE, LC_*, TZ and TMPDIR, those that are set.
     """
@@ -66,7 +66,7 @@ def plain_environment(parent: Mapping[str, str] | None = None) -> dict[str, str]
 
 
 class Report(ChildStatus, Protocol):
-    """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
+    """The `task_status` of a child and the delegate of its start: `last_words` are for one that took too long."""
 
     delegate: Delegate | None
     last_words: bytes

@@ -36,7 +36,7 @@ def kill_roots() -> None:
 
 
 class Root:
-    """What a root supervisor needs beside its loop: who owns the loop, and the scope of the body."""
+    """The owner of a root supervisor's loop, and the scope of the body."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ and sticky leave out workers that are down while one is up. A sticky key stays w
 With `max_queued` a choice fails, or drops the oldest message of the longest queue, when that many messages wait in all
 queues together, senders that wait for room included. A message that is being handled does not wait.
 
-Not here: sending. Whoever keeps an address that was chosen sends around both rules.
+Not here: sending. A caller that keeps an address that was chosen sends around both rules.
 """
 
 from __future__ import annotations

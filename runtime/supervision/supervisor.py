@@ -69,7 +69,7 @@ def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -
 
 
 def following(incarnation: Incarnation, kind: Callable[[Any], Handle]) -> Callable[[SupervisorLoop], Handle]:
-    """What makes the handle of a nested supervisor: the one that its path has had, or a new one of `kind`."""
+    """A factory of the handle of a nested supervisor: the one that its path has had, or a new one of `kind`."""
     handles, path = incarnation.system.handles, incarnation.endpoint.path
 
     def handle(loop: SupervisorLoop) -> Handle:

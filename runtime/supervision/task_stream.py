@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class TaskResult(Generic[T]):
-    """What the function returned for an item."""
+    """The return value of the function for an item."""
 
     value: T
 

@@ -97,7 +97,7 @@ async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: 
     answer, _ = await played(plan_of(tmp_path, HELLO, "exit_after_success:3", mode="oneshot"))
     assert answer.ok
     assert answer.exit == ExitStatus(3)
-    assert answer.notes == ("the CLI said completed, its process ended with exit status 3",)
+    assert answer.notes == ("the CLI reported completed, its process ended with exit status 3",)
 
 
 @pytest.mark.covers("R044", "R045")

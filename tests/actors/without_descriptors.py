@@ -46,7 +46,7 @@ async def main(script: Path) -> dict[str, Any]:
             os.kill((await agents[0].status()).pid or 0, signal.SIGKILL)
             restarts = [await anext(events) for _ in range(1 + RESTARTS)]
         seen["restarts"] = [str(r.reason) for r in restarts if isinstance(r, ChildRestarting)]
-        seen["status"] = (await agents[0].status()).told
+        seen["status"] = (await agents[0].status()).summary
         seen["neighbour"] = (await agents[1].ask("two")).text
         for descriptor in held:
             os.close(descriptor)
