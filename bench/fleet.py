@@ -3,9 +3,11 @@
     python -m bench.fleet [--children 500] [--rate 20] [--seconds 10] [--rounds 1]
 
 Every event carries the time it was written at; its delay is taken where the contender has it decoded. All children have
-spoken before the watch starts. Each contender runs in a process of its own, so that its memory is its own; the CPU time
-is that process's, the children's and the guards' are not in it, though they take their share of the cores. What is
-delivered is counted against what the children should have written: a contender that falls behind shows it there.
+spoken before the watch starts, and garbage is collected a second before, so that the pause is in no delay. Each contender
+runs in a process of its own, so that its memory is its own; the CPU time is that process's. The guards' stands beside it:
+what each has used since its start, and its private memory. The children's is not there, though they take their share of the cores,
+which the load tells, that of the machine at the end of the row's own run. What is delivered is counted against what the
+children should have written: a contender that falls behind shows it there. Every contender decodes with msgspec.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
+from math import isnan, nan
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import attrs
 import trio
@@ -40,13 +43,17 @@ from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Prompt, TextDelta
-from proctor.runtime.processes import Command, open_process
+from proctor.runtime.processes import Command, open_process, sample_tree
 
 CHILDREN, RATE, SECONDS = 500, 20, 10
 READ_SIZE = 64 * 1024
 PROGRAM = str(Path(ticker.__file__))
 ENV = {"PATH": os.environ.get("PATH", "")}
 PAGE = resource.getpagesize()
+SETTLING = 1.0
+"""Seconds between the collection of garbage and the watch."""
+
+Figures = dict[str, float]
 
 
 def argv(number: int, rate: float) -> tuple[str, ...]:
@@ -64,13 +71,15 @@ class Fleet:
 
 
 class Ear:
-    """Takes what children say. `heard` is the number of those that have spoken."""
+    """Takes what children say. `heard` is the number of those that have spoken, `guards` are the pids of their guards."""
 
     def __init__(self) -> None:
         self.heard = 0
         self.watch = Stopwatch()
         self.delays: list[float] = []
         self.bytes = 0.0
+        self.guards: list[int] = []
+        self.guard_costs = guard_costs([])
         self._listening = False
         self._before = resident()
 
@@ -86,8 +95,7 @@ class Ear:
                 self.tick(line.event.delta.text)
 
     def start(self) -> None:
-        """All have spoken: begin."""
-        gc.collect()
+        """All have spoken, and the second after the last collection is over: begin."""
         self._listening = True
         self.watch.start()
 
@@ -103,6 +111,21 @@ def resident() -> float:
     return float(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
+def guard_costs(guards: list[int]) -> Figures:
+    """CPU milliseconds and private bytes of a guard, on average; nothing where there is none."""
+    if not guards:
+        return {"guard_cpu": nan, "guard_bytes": nan}
+    return {
+        "guard_cpu": mean(sample_tree(pid)[0].cpu for pid in guards) * 1e3,
+        "guard_bytes": mean(_private(pid) for pid in guards),
+    }
+
+
+def _private(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024
+
+
 def bare(fleet: Fleet, ear: Ear) -> None:
     """The limit: one loop over epoll, no task, nothing kept."""
     with ExitStack() as stack, select.epoll() as poll:
@@ -116,16 +139,22 @@ def bare(fleet: Fleet, ear: Ear) -> None:
         spoken: set[int] = set()
         while len(spoken) < fleet.children:
             spoken |= _listen(poll, ear)
+        gc.collect()
+        _listen_for(SETTLING, poll, ear)
         ear.start()
-        until = time.monotonic() + fleet.seconds
-        while time.monotonic() < until:
-            _listen(poll, ear)
+        _listen_for(fleet.seconds, poll, ear)
         ear.stop()
 
 
 def _popen(number: int, fleet: Fleet) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     return subprocess.Popen(argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe)
+
+
+def _listen_for(seconds: float, poll: select.epoll, ear: Ear) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        _listen(poll, ear)
 
 
 def _listen(poll: select.epoll, ear: Ear) -> set[int]:
@@ -157,10 +186,12 @@ async def in_tasks(keep: Keep, fleet: Fleet, ear: Ear) -> None:
         for number in range(fleet.children):
             nursery.start_soon(keep, number, fleet, ear, spoke)
         await up.wait()
-        await trio.sleep(1)
+        gc.collect()
+        await trio.sleep(SETTLING)
         ear.start()
         await trio.sleep(fleet.seconds)
         ear.stop()
+        ear.guard_costs = guard_costs(ear.guards)
         nursery.cancel_scope.cancel()
 
 
@@ -172,6 +203,8 @@ async def an_agent(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None
         cursor = log.cursor(0)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)
+            if live.program_pid != live.pid is not None:
+                ear.guards.append(live.pid)
             await live.send(Prompt("p1", "go"))
             await _first(cursor)
             spoke()
@@ -268,7 +301,8 @@ async def on_asyncio(fleet: Fleet, ear: Ear) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(keep(number)) for number in range(fleet.children)]
         await up.wait()
-        await asyncio.sleep(1)
+        gc.collect()
+        await asyncio.sleep(SETTLING)
         ear.start()
         await asyncio.sleep(fleet.seconds)
         ear.stop()
@@ -287,10 +321,8 @@ CONTENDERS: Mapping[str, Callable[[Fleet, Ear], None]] = {
     "open_process, receive": _in_trio(a_process),
     "Trio, descriptors": _in_trio(a_descriptor),
     "Trio, stock processes": _in_trio(a_stock_process),
-    "asyncio": lambda fleet, ear: asyncio.run(on_asyncio(fleet, ear)),
+    "asyncio, msgspec": lambda fleet, ear: asyncio.run(on_asyncio(fleet, ear)),
 }
-
-Figures = dict[str, float]
 
 
 def alone(name: str, fleet: Fleet) -> Figures:
@@ -299,11 +331,12 @@ def alone(name: str, fleet: Fleet) -> Figures:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     ear = Ear()
     CONTENDERS[name](fleet, ear)
-    return figures(fleet, ear.watch, ear.delays, ear.bytes)
+    return {**figures(fleet, ear.watch, ear.delays, ear.bytes), **ear.guard_costs}
 
 
 def figures(fleet: Fleet, watch: Stopwatch, delays: list[float], size: float) -> Figures:
-    """What the table tells: parts of a core, microseconds an event, delays in milliseconds, bytes a child."""
+    """What the table tells but for guards: parts of a core, microseconds an event, delays in milliseconds, bytes a child,
+    processes that ran or waited to in the last minute."""
     owed = fleet.children * fleet.rate * watch.wall
     ordered = sorted(delays)
     return {
@@ -313,6 +346,7 @@ def figures(fleet: Fleet, watch: Stopwatch, delays: list[float], size: float) ->
         "p99": _quantile(ordered, 0.99),
         "delivered": len(delays) / owed,
         "bytes": size / fleet.children,
+        "load": os.getloadavg()[0],
     }
 
 
@@ -342,7 +376,7 @@ def _others(fleet: Fleet) -> dict[str, Figures]:
             found[peer.name] = {}
         else:
             watch, size, delays = peer.load()(fleet.children, fleet.rate, fleet.seconds, PROGRAM)
-            found[peer.name] = figures(fleet, watch, delays, size)
+            found[peer.name] = {**figures(fleet, watch, delays, size), **guard_costs([])}
     return found
 
 
@@ -351,21 +385,38 @@ def _medians(runs: Iterable[Figures]) -> Figures:
     return {figure: median(run[figure] for run in kept) for figure in kept[0]}
 
 
-HEADINGS = ("fleet", "cores", "CPU µs per event", "p50, ms", "p99, ms", "delivered", "KB per child")
+HEADINGS = (
+    *("fleet", "cores", "CPU µs per event", "p50, ms", "p99, ms", "delivered", "KB per child"),
+    *("CPU ms a guard", "KB a guard", "load"),
+)
 
 
 def table(rows: Mapping[str, Figures]) -> str:
     """Markdown, one row per contender."""
-    cells = [HEADINGS, ("---", *["--:"] * 6)]
+    numbers = len(HEADINGS) - 1
+    cells = [HEADINGS, ("---", *["--:"] * numbers)]
     for name, told in rows.items():
-        cells.append((name, *(_cells(told) if told else (MISSING, *[""] * 5))))
+        cells.append((name, *(_cells(told) if told else (MISSING, *[""] * (numbers - 1)))))
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _cells(told: Figures) -> tuple[str, ...]:
-    delays = (f"{told[name]:.2f}" if told[name] == told[name] else "" for name in ("p50", "p99"))
     heard = f"{told['delivered']:.2f}" if told["delivered"] else ""
-    return (f"{told['cores']:.2f}", f"{told['per_event']:.0f}", *delays, heard, f"{told['bytes'] / 1000:.0f}")
+    return (
+        f"{told['cores']:.2f}",
+        f"{told['per_event']:.0f}",
+        _known(told["p50"], 2),
+        _known(told["p99"], 2),
+        heard,
+        f"{told['bytes'] / 1000:.0f}",
+        _known(told["guard_cpu"], 0),
+        _known(told["guard_bytes"] / 1000, 0),
+        f"{told['load']:.1f}",
+    )
+
+
+def _known(figure: float, digits: int) -> str:
+    return "" if isnan(figure) else f"{figure:.{digits}f}"
 
 
 def main() -> None:

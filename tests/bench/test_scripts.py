@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,27 @@ def test_a_delay_is_told_as_the_one_in_the_middle_and_the_one_of_a_hundred() -> 
     told = fleet.figures(fleet.Fleet(5, 20, 10), watch, delays, 50_000)
     assert (told["cores"], told["per_event"], told["delivered"], told["bytes"]) == (0.2, 2000, 1.0, 10_000)
     assert (told["p50"], told["p99"]) == (500, 990)
+
+
+def test_the_guards_of_a_fleet_and_the_load_of_the_machine_have_their_columns() -> None:
+    watch = Stopwatch()
+    watch.wall = watch.cpu = 1.0
+    told = fleet.figures(fleet.Fleet(1, 20, 1), watch, [], 1000)
+    found = {"ours": {**told, **fleet.guard_costs([os.getpid()]), "load": 7.04}}
+    head, _, row = ([cell.strip() for cell in line.split("|")] for line in fleet.table(found).splitlines())
+    assert head[-4:-1] == ["CPU ms a guard", "KB a guard", "load"]
+    assert (float(row[-4]) > 0, float(row[-3]) > 1000, row[-2]) == (True, True, "7.0")
+
+
+def test_the_watch_of_a_fleet_begins_with_no_collection_that_would_be_in_the_first_delays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collections: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append("at the start"))
+    ear = fleet.Ear()
+    ear.start()
+    ear.stop()
+    assert collections == []
 
 
 @pytest.mark.parametrize(("megabytes", "seen"), [(1, "Text"), (40, "Garbled")])
