@@ -89,8 +89,8 @@ class Request:
         """The progress of the request. `text` is the answer as far as it was streamed; `clipped` if that is not all of it."""
         elapsed = trio.current_time() - self.asked
         if self.held is not None:
-            found = delivery_of(self.held, elapsed=elapsed, text=text, clipped=clipped)
-            return attrs.evolve(found, sent=self.written, stage="parked" if self.parked else found.stage)
+            found = delivery_of(self.held, sent=self.written, elapsed=elapsed, text=text, clipped=clipped)
+            return attrs.evolve(found, stage="parked") if self.parked else found
         waits: Stage = "parked" if self.parked else "starting" if self.admitted else "queued"
         return Delivery(sent=self.written, stage=waits, elapsed=elapsed, text=text)
 

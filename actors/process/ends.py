@@ -6,7 +6,7 @@ from typing import cast
 
 import attrs
 
-from proctor.actors.delivery import Delivery, Part
+from proctor.actors.delivery import Delivery, Part, Sent
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label, with_stderr
 from proctor.actors.process.agent_process import STDERR_CHARS, AgentProcess
 from proctor.protocols.vocabulary import TurnEnded
@@ -44,15 +44,17 @@ def _disagreement(answer: Answer, process: AgentProcess) -> tuple[str, ...]:
     )
 
 
-def delivery_of(live: AgentProcess, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
-    """The progress of the request of this process. `text` is what has streamed of its answer, `clipped` when that is not
-    all; `elapsed` counts from when it was asked (seconds)."""
+def delivery_of(
+    live: AgentProcess, *, sent: Sent, elapsed: float, text: str = "", clipped: bool = False
+) -> Delivery:
+    """The progress of the request of this process. `sent` says whether any attempt has reached a CLI. `text` is the answer as
+    far as it was streamed, `clipped` when that is not all; `elapsed` counts from when it was asked (seconds)."""
     ended_by_stop: dict[Part, bool] = {
         "text": clipped,
         "stderr": len(live.stderr_end(STDERR_CHARS + 1)) > STDERR_CHARS,
     }
     return Delivery(
-        sent=live.liveness.sent,
+        sent=sent,
         stage=live.liveness.stage,
         elapsed=elapsed,
         pid=live.program_pid,
