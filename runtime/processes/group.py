@@ -33,6 +33,8 @@ class Group:
     def send(self, signum: int, *, alive: bool) -> None:
         """Send a signal other than SIGKILL to the group; it counts for the exit while the leader is `alive`."""
         if alive:
+            # A signal to a dead leader's group explains nothing about its exit status, so only those to a
+            # live one count.
             self._signals.add(signum)
         if self.guarded and signum == signal.SIGUSR1:  # to the guard it would mean: kill everything
             self._deliver(os.kill, self.leader_pid, signum)
@@ -43,6 +45,7 @@ class Group:
         """Kill the group, or by the guard the whole tree. `guard_too` does not rely on the guard."""
         if self.guarded and not guard_too:
             self._deliver(os.kill, self.pgid, signal.SIGUSR1)
+            # A guard that was stopped (SIGSTOP) would act on SIGUSR1 only after it is continued.
             self._deliver(os.kill, self.pgid, signal.SIGCONT)
         else:
             self.sweep()
@@ -60,8 +63,10 @@ class Group:
         return Sent(signals=self._signals, killed=killed, guarded=self.guarded, detail=detail)
 
     def _deliver(self, send: Callable[[int, int], None], number: int, signum: int) -> None:
+        # The leader is reaped: its number may be another process's by now, and a signal would hit a stranger.
         if self._closed:
             return
+        # ESRCH is the normal case of an empty group; EPERM comes on macOS for a group of zombies.
         try:
             send(number, signum)
         except OSError as error:  # whatever the reason, the ladder goes on: it tries again with more force

@@ -59,6 +59,7 @@ def main() -> NoReturn:
     runtime, _, given = sys.argv[1].partition(":")
     report = int(given or -1)
     if report != -1:
+        # The program must not inherit it: the runtime waits for the end of this pipe.
         os.set_inheritable(report, False)
     try:
         guard(int(runtime), report)
@@ -67,20 +68,26 @@ def main() -> NoReturn:
 
 
 def guard(runtime: int, report: int) -> NoReturn:
+    # Before the program exists: a guard that cannot watch must refuse, not run a program without protection.
     watch = watch_runtime(runtime)
+    # Before the fork: a SIGTERM between the two would kill the guard and leave the program.
     wake = catch_signals()
     program, error = start(sys.argv[2:])
+    # Before the pipes are let go: an error text on stderr must reach its reader.
     write_line(report, f"!{error}" if error else str(program))
     if error:
         os.write(2, f"proctor guard: {sys.argv[2]}: {os.strerror(error)}\n".encode(errors="replace"))
+        # `_exit`, not `exit`: no clean-up of the interpreter, which is slow and could raise.
         os._exit(NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
     let_go_of_the_pipes()
+    # Only after the last message to stderr, which goes to /dev/null from here on.
     end_as(sweep(program, *follow(program, watch, wake)))
 
 
 def give_up(report: int, refusal: OSError) -> NoReturn:
     write_line(report, f"!{refusal.errno}")
     try:  # noqa: SIM105  an import of contextlib costs more than it saves in lines
+        # A reader that has gone is an EPIPE here: Python does not let SIGPIPE end the guard.
         os.write(2, f"proctor guard: cannot go on: {refusal.strerror}\n".encode())
     except OSError:
         pass  # no reader any more
@@ -89,10 +96,13 @@ def give_up(report: int, refusal: OSError) -> NoReturn:
 
 
 def watch_runtime(runtime: int) -> int:
+    # Without it, grandchildren of a program that ends would go to init, out of the guard's reach.
     if prctl(PR_SET_CHILD_SUBREAPER, 1):
         os._exit(CANNOT_GUARD)
     # a guard that was stopped would not see that its runtime has ended
     prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+    # Opened first and checked behind it: the runtime may have died since it spawned us, and its number be
+    # reused.
     watch = os.pidfd_open(runtime)
     if os.getppid() != runtime:  # gone, and its number perhaps somebody else's
         os._exit(CANNOT_GUARD)
@@ -100,6 +110,7 @@ def watch_runtime(runtime: int) -> int:
 
 
 def catch_signals() -> int:
+    # Non-blocking: a flood of signals must not block the handler on a full pipe.
     wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     for number in signal.valid_signals() - LEFT_ALONE:
@@ -111,6 +122,7 @@ def caught(_number: int, _frame: object) -> None: ...
 
 
 def start(command: list[str]) -> tuple[int, int]:
+    # Close-on-exec: end of file without a byte says that the exec has worked.
     failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
     guard = os.getpid()
     # held back until the handlers are off: the child would swallow a stop meant for the program
@@ -119,6 +131,7 @@ def start(command: list[str]) -> tuple[int, int]:
     if program == 0:
         become(command, guard, failed_w)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Before the read: our own copy would keep it from ever ending.
     os.close(failed_w)
     error = int(os.read(failed_r, 16) or b"0")
     os.close(failed_r)
@@ -127,16 +140,19 @@ def start(command: list[str]) -> tuple[int, int]:
 
 def become(command: list[str], guard: int, failed: int) -> NoReturn:
     try:
+        # The child shares the pipe: its signals would wake the guard.
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - LEFT_ALONE:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # After the fork, since a child does not inherit it; before the check below, so that no gap is left.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:  # it can have died before the line above
             os.execvpe(command[0], command, given_environment())
     except OSError as refusal:
         os.write(failed, str(refusal.errno).encode())
     finally:
+        # Also behind an unexpected exception: a second copy of the guard must never run on.
         os._exit(NOT_FOUND)
 
 
@@ -171,7 +187,10 @@ def follow(program: int, watch: int, wake: int) -> tuple[int | None, bool]:
     while True:
         kill = False
         for fd, _ in poll.poll():
+            # SIGUSR1 asks for the end of everything; any other byte only wakes the guard, which then looks
+            # for itself.
             kill |= fd == watch or signal.SIGUSR1 in os.read(wake, 512)
+        # Looked at on every wake: several deaths can come as one SIGCHLD.
         status, more = reap(program, None)
         if kill or status is not None:
             return status, more
@@ -182,8 +201,12 @@ def sweep(program: int, status: int | None, more: bool) -> int | None:
     while more and time.monotonic() < until:
         signal_tree(signal.SIGSTOP)  # first freeze, so that nothing forks away
         signal_tree(signal.SIGKILL)
+        # Orphans of those just killed become our children, so `more` stays true until the last of them is
+        # reaped.
         status, more = reap(program, status)
         if more:
+            # A kill takes effect at the next schedule of its victim; without the pause this loop would hold a
+            # core.
             time.sleep(0.003)
     return status
 
@@ -191,6 +214,7 @@ def sweep(program: int, status: int | None, more: bool) -> int | None:
 def reap(program: int, status: int | None) -> tuple[int | None, bool]:
     while True:
         try:
+            # Any child: as subreaper the guard gets orphans of the program, which nobody else reaps.
             pid, ended_as = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return status, False

@@ -122,6 +122,8 @@ class Ledger:
         self._around: Ledger | None = None
 
     def _choose_key(self) -> None:
+        # Random, not made of pid and time: a key that could come twice would make a sweep kill another host's
+        # processes.
         self.key = secrets.token_hex(16)
         self.path = self.folder / f"{self.key}.ledger"
 
@@ -134,6 +136,8 @@ class Ledger:
         """Note the birth of a process; at once, and without ever failing."""
         with contextlib.suppress(OSError):  # the key finds it without
             stat = procfs.stat_of(pid)
+            # A process that has ended already needs no line; without a start time a line could not tell it
+            # from a later namesake.
             if stat is not None:
                 self._append(str(Entry(pid, stat.start, marker)))
 
@@ -146,6 +150,8 @@ class Ledger:
                 self._append(_folder_line(path))
             except OSError:  # as for a process: a full disk there forbids nothing here
                 self._unnoted.append(path)
+            # Before the folder is made, too: leaving the block removes it also where `make_directory` is
+            # interrupted.
             self._folders.append(path)
             with contextlib.suppress(FileExistsError):
                 make_directory(path)
@@ -155,18 +161,23 @@ class Ledger:
         except OSError:
             with contextlib.suppress(OSError):
                 path.rmdir()
+            # Not swallowed: without a tag the folder, which may get secrets, would outlive a killed host.
             raise
         return path
 
     def _append(self, line: str) -> None:
+        # The block was left: a task that outlives it writes to no file, and above all not to a reused number.
         if self._fd == -1:
             return
         line = "".join(map(_folder_line, self._unnoted)) + line
         data = f"\n{line}".encode() if self._torn else line.encode()
         # a line that was cut short must not swallow the next one
+        # Set before the write and cleared behind it: an error in between leaves a half line, and the next one
+        # starts anew.
         self._torn = True
         write_all(self._fd, data)
         self._torn = False
+        # Only once they are on the disk: a failed write keeps them for the next line.
         self._unnoted.clear()
         self._lines += 1
         if self._lines > self._room:
@@ -178,20 +189,29 @@ class Ledger:
         found. Safe to call at any time."""
         began = trio.current_time()
         refusals = list[Exception]()
+        # The locks are held to the end, so that a second host which sweeps at once does not settle the same
+        # ledgers.
         with ExitStack() as locks:
             dead = self._dead(locks, refusals)
+            # Numbers and markers of another machine, boot or namespace mean nothing here: those ledgers are
+            # left alone.
             here = [found for found in dead if found.place == self._place and found.key != _key_above()]
+            # Processes first, folders after them: a process that lives would write into a folder that is
+            # being removed.
             toll = await kill_marked({found.key for found in here}, limit=limit)
             looked = _look_up(here, toll, refusals)
             strangers, unseen = looked or ((), ())
             left = toll.left + unseen
             unsettled = {key_of(orphan.marker) for orphan in left}
             known = toll.sure and looked is not None
+            # Only where all was looked at: a ledger that goes too early takes the last trace of a survivor
+            # with it.
             settled = [found for found in here if known and found.key not in unsettled]
             over = settled + [found for found in dead if self._is_void(found)]
             named = [(ledger.key, path) for ledger in over for path in ledger.folders]
             emptied = await _remove_folders(named, limit=limit)
             for ledger in over:
+                # The file is the only note of these folders, so it goes last and only when they are gone.
                 if ledger.key not in emptied.unsettled:
                     ledger.remove()
         seconds = trio.current_time() - began
@@ -232,6 +252,7 @@ class Ledger:
         boots = {found.place.boot, self._place.boot} - {"-"}  # an unknown boot may be this one
         if found.place.machine == self._place.machine and len(boots) == 2:
             return True
+        # The own file's time, not the local clock: on a network folder the server's clock stamps both.
         return found.place != self._place and os.fstat(self._fd).st_mtime - found.written > KEPT
 
     def _weed(self) -> None:
@@ -240,17 +261,20 @@ class Ledger:
         if found is not None:
             kept += [str(entry) for entry in found.entries if _is_alive(entry)]
             kept += [_folder_line(path) for path in found.folders if os.path.lexists(path)]
+        # A new file under a rename: a host killed in the midst leaves the old ledger whole, never a half one.
         fresh = self.path.with_suffix(".new")
         fd = open_private(fresh, os.O_RDWR | os.O_TRUNC | os.O_APPEND)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that others look at
             write_all(fd, self._title() + "".join(kept).encode())
+            # After the write: from here on other hosts read this file, and it must be complete.
             os.rename(fresh, self.path)
         except OSError:
             os.close(fd)
             fresh.unlink(missing_ok=True)
             raise
         os.close(self._fd)
+        # The old descriptor is closed last; its lock held the name until the new file had it.
         self._fd, self._lines, self._room = fd, len(kept), max(WEEDED, 2 * len(kept))
         self._folders = [path for path in self._folders if os.path.lexists(path)]
 
@@ -260,10 +284,12 @@ class Ledger:
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
+        # Before anything is made: a cancellation here leaves no file behind.
         await trio.lowlevel.checkpoint()
         try:
             self._place = procfs.pid_namespace()
             _own(self.folder)
+            # A sweep between the creation and the lock removes the empty file; then a new key is tried.
             while (fd := _claim(self.path, self._title())) is None:
                 self._choose_key()
         except OSError as error:
@@ -271,6 +297,7 @@ class Ledger:
             text = f"no ledger of processes can be kept: {error.strerror}; {remedy}"
             raise OSError(error.errno, text, str(self.folder)) from error
         self._fd = fd
+        # Set last: what fails above must not leave a ledger without a file in the context.
         self._around = _LEDGER.get()
         _LEDGER.set(self)
         return self
@@ -279,18 +306,23 @@ class Ledger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # First of all: what is started during the end belongs to the ledger around, since this one is being
+        # settled.
         _LEDGER.set(self._around)
         toll, emptied = SweepResult(), _Emptied()
         try:
             # shielded: a cancelled host must leave nothing behind
             with trio.CancelScope(shield=True):
+                # Without a birth there is nothing to look for, and the search reads all of /proc.
                 if self._born:
                     toll = await kill_marked({self.key}, limit=_CLOSING)
+                # A process that could not be killed still uses its folders; the next host's sweep gets both.
                 if toll.sure and not toll.left:
                     emptied = await _remove_folders(
                         [(self.key, path) for path in self._folders], limit=_CLOSING
                     )
         finally:
+            # Otherwise the file stays, without its lock: a later host takes it for a dead one and goes on.
             if toll.sure and not toll.left and not emptied.unsettled:
                 with contextlib.suppress(OSError):  # the next sweep takes it for the dead one that it is
                     self.path.unlink(missing_ok=True)
@@ -362,8 +394,10 @@ class _Dead:
 
 def _own(folder: Path) -> None:
     make_directory(folder, parents=True, exist_ok=True)
+    # Another user's folder could be filled with forged ledgers, and a sweep acts on what they name.
     if folder.stat().st_uid != os.geteuid():
         raise PermissionError(13, "it belongs to another user", str(folder))
+    # A folder that was there may be open to others, who could read the markers.
     folder.chmod(0o700)
 
 
@@ -372,8 +406,10 @@ def _claim(path: Path, title: bytes) -> int | None:
     fd = open_private(path, os.O_RDWR | os.O_APPEND)
     claimed = False
     try:
+        # Between open and lock a sweep can lock the empty file, take it for a dead host's, and unlink it.
         if _locked(fd):
             write_all(fd, title)
+            # Looked at under the lock: without a link the title went into a file that no sweep can find.
             claimed = os.fstat(fd).st_nlink > 0
     finally:
         if not claimed:
@@ -395,6 +431,8 @@ def _take(path: Path, locks: ExitStack) -> _Dead | None:
     """The ledger of a dead host, under our lock until `locks` are given back; None when it is not for us. Raises OSError
     when it could not be looked at."""
     try:
+        # O_NOFOLLOW against a link planted in the folder; O_NONBLOCK, or a FIFO of that name would hang the
+        # sweep.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _NOT_FOR_US:
@@ -404,6 +442,7 @@ def _take(path: Path, locks: ExitStack) -> _Dead | None:
     if not _locked(fd):  # its host lives, or somebody else settles it
         return None
     found = os.fstat(fd)
+    # Of the open descriptor, under the lock. No link: another sweep has settled and removed it.
     if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_nlink:
         return None
     with open(fd, "rb", closefd=False) as file:
@@ -414,13 +453,16 @@ def _parse(path: Path, text: bytes, written: float) -> _Dead | None:
     title, *lines = text.decode("utf-8", "replace").split("\n")
     match title.split(" "):
         case [str(known), "1", key, *place] if known == _TITLE and lines and _fits(key, place):
+            # Without the last element: it is empty, or a line cut short by a kill or a full disk.
             read = (_entry(line, key) for line in lines[:-1])
             entries = tuple(entry for entry in read if entry is not None)
+            # A folder that was noted twice is removed once, in the order of the lines.
             folders = tuple(dict.fromkeys(_folders(lines[:-1])))
             return _Dead(path, key, PidNamespace(*place), entries, written, folders)
         case [str(known), str(version), *_] if known == _TITLE and version not in ("", "1"):
             return None  # of a later proctor
         case _:
+            # No title: its host died between creation and title, and has started nothing.
             return _Dead(path, "", PidNamespace("", "", ""), (), written)
 
 
@@ -472,6 +514,7 @@ async def _remove_folders(named: list[tuple[str, Path]], *, limit: float) -> _Em
             if (done := _remove_folder(path, key)) is not None:
                 (removed if done else left).append(path)
 
+    # Time runs out for the wait only: the thread goes on, so `removed` and `left` may still grow.
     with trio.move_on_after(limit) as late:
         # a disk that does not answer must not hold up a start: the next one goes on
         await trio.to_thread.run_sync(remove, abandon_on_cancel=True)
@@ -484,6 +527,7 @@ async def _remove_folders(named: list[tuple[str, Path]], *, limit: float) -> _Em
 def _remove_folder(path: Path, key: str) -> bool | None:
     """Whether it was removed; None when it was gone or is another's by now, and was not touched."""
     try:
+        # The tag decides, not the path: a name in /tmp can be another program's folder by now.
         if read_tag(path, FOLDER) == key:
             return remove_tree(path)
         if not is_own_directory(path) or any(path.iterdir()):
@@ -503,6 +547,7 @@ def _key_above() -> str:
 
 def _is_alive(entry: Entry) -> bool:
     stat = procfs.stat_of(entry.pid)
+    # The start time tells a process from a later one under the same number.
     return stat is not None and stat.start == entry.start and stat.state not in "ZX"
 
 
@@ -518,6 +563,7 @@ def _look_up(
 
 def _looked_up(ledgers: list[_Dead], toll: SweepResult) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
     """Of what lines name: the numbers that are others' now, and the processes that the system hides."""
+    # With the start time: a number alone may have been given away during the sweep.
     known = {(orphan.pid, orphan.start) for orphan in (*toll.killed, *toll.left)}
     strangers, unseen = list[int](), list[Orphan]()
     for entry in _named(ledgers):
@@ -528,6 +574,8 @@ def _looked_up(ledgers: list[_Dead], toll: SweepResult) -> tuple[tuple[int, ...]
             strangers.append(entry.pid)
             continue
         try:
+            # Same number and start, but no marker found by the search: either it cannot be read, or the
+            # program erased it.
             procfs.marker_of(entry.pid)
         except PermissionError:
             why = "its environment may not be read"

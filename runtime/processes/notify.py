@@ -69,6 +69,7 @@ def _temporary_folder() -> Generator[str]:
     try:
         yield str(folder)
     finally:
+        # What cannot be removed is still in the ledger, and the next sweep tries again.
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -76,8 +77,10 @@ def _bound(path: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         if _NAMED:
+            # Before the bind: a message that came earlier would have no sender.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         made.bind(path)
+        # bind() makes the socket by the umask, which may let others of the machine in.
         os.chmod(path, 0o600)
     except OSError:
         made.close()
@@ -128,6 +131,7 @@ class _Hearing:
         room = socket.CMSG_SPACE(_CREDENTIALS.size)  # and none for descriptors: the kernel drops them
         while True:
             data, named, flags, _ = await self._socket.recvmsg(MESSAGE_LIMIT, room)
+            # A message cut short could end in half a field, such as `READY=1` of `READY=10`.
             if not flags & socket.MSG_TRUNC and _is_its_own(named, process.pid):
                 lines = data.decode("utf-8", "replace").splitlines()
                 return {name: value for name, _, value in (line.partition("=") for line in lines)}

@@ -92,6 +92,7 @@ async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> S
     hunt = _Hunt(frozenset(keys))
     sure = False
     with trio.move_on_after(limit):
+        # Stays False when the time runs out in the middle, so the ledger is kept for the next host.
         sure = await _found_none(hunt)
     return hunt.toll(sure=sure)
 
@@ -100,6 +101,8 @@ async def _found_none(hunt: _Hunt) -> bool:
     limiter, quiet, refused, pause = trio.CapacityLimiter(1), 0, 0, _SHORTEST
     while refused < PATIENT:
         try:
+            # In a thread: a read of /proc can hang on a process in a dying mount. One at a time, as `_Hunt`
+            # has no lock.
             sure = await trio.to_thread.run_sync(hunt.round, limiter=limiter, abandon_on_cancel=True)
         except (
             OSError,
@@ -127,16 +130,21 @@ class _Hunt:
 
     def round(self) -> bool:
         """Freeze and kill those that are there. Returns whether none was missed for sure."""
+        # Read before the look: a process started during it changes the number, and the look has to be
+        # repeated.
         last = procfs.last_pid()
         before = self.alive.copy()
         self._seen = set()
         frozen: list[tuple[Orphan, int]] = []
         with ExitStack() as held:
             try:
+                # An error in the middle, such as no more descriptors, still kills those that are frozen
+                # already.
                 frozen += self._freeze(held)
             finally:
                 for orphan, pidfd in frozen:
                     self._signal(orphan, pidfd, signal.SIGKILL)
+        # Those found in this round were only just killed: the next look has to show that they are gone.
         self.alive -= before - self._seen  # only a look that went to its end shows that somebody is gone
         return procfs.last_pid() == last
 
@@ -163,14 +171,19 @@ class _Hunt:
         for pid in procfs.pids():
             if _marker_among(self._keys, pid) is None:
                 continue
+            # The rest has its turn in the next round; unbounded, a thousand orphans would use up our
+            # descriptors.
             if taken == HANDFUL:
                 return
             try:
+                # Opened before the second look at the marker: what is signalled later is what was looked at.
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
             taken += 1
             held.callback(os.close, pidfd)
+            # Read again: between the first look and the descriptor the number may have gone to another
+            # process.
             stat, marker = procfs.stat_of(pid), _marker_among(self._keys, pid)
             if stat is not None and marker is not None:
                 yield Orphan(pid, stat.start, stat.name, marker), pidfd
@@ -195,5 +208,6 @@ def _marker_among(keys: Collection[str], pid: int) -> str | None:
     try:
         marker = procfs.marker_of(pid)
     except PermissionError:
+        # Another user's, or one that changed its user: neither may be ours to kill.
         return None
     return marker if marker is not None and key_of(marker) in keys else None

@@ -108,8 +108,11 @@ class Process:
         self._ladder = plan.ladder
         self._child = child
         self._ends = ends
+        # The guard's number where there is one: a signal to the program alone would miss what it has started.
         self._group = Group(child.pid, plan.guarded, self.note)
         consumed = ends.stdout is None or plan.on_stdout is not None
+        # A task can be blocked on stdin or on a stdout for `receive` that a grandchild holds open; only a
+        # watcher of the exit ends that. Elsewhere a task for each process would be idle.
         self._watched = ends.stdin is not None or not consumed or not WATCHED_BY_DESCRIPTOR
         self._detail: Shutdown | None = None
         self._exit: ExitReason | None = None
@@ -142,6 +145,7 @@ class Process:
     def condition(self) -> Condition:
         """Its observable state now, with its pipes and its guard: some reads of /proc, no wait."""
         ends, parent = self._ends, self.pid if self.guarded else None
+        # Asked first: once the exit is known the number may be given away, and /proc would show a stranger.
         gone = self.exit is not None
         process = "dead" if gone else process_state(self.leader_pid, parent)
         guard = "dead" if gone else process_state(self.pid)
@@ -187,6 +191,7 @@ class Process:
 
     async def wait(self) -> ExitReason:
         """Wait for the exit, by status: output may still be to be received."""
+        # With a watcher only that waits on the child. An exit that is known already makes this a checkpoint.
         if self._watched or self.exit is not None:
             await self._exited.wait()
         return await self._see_exit()
@@ -217,6 +222,8 @@ class Process:
         try:
             await stdin.send(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError) as error:
+            # A lost output has begun the stop that closed stdin: the caller needs the first failure, not its
+            # effect.
             self._raise_lost()  # the end of the process is the consequence, that is the cause
             reason = await self._exit_behind_refusal()
             stderr = self._outputs.tail.value
@@ -266,13 +273,17 @@ class Process:
         """The same without waiting for it."""
         if self._stopping:
             return
+        # Set before anything else: a second call in the midst of the ladder must not climb it again.
         self._stopping = True
         self._detail = reason
         if ladder is not None:
             self._ladder = tuple(ladder)
         if self.exit is not None:
+            # Dead already: no ladder, but its group may live, and the zombie has to be reaped.
             self._put_away()
         else:
+            # In a task of its own: a caller whose `stop` is cancelled stops waiting, and the process goes
+            # down all the same.
             self._nursery.start_soon(_shielded, self._bring_down)
 
     def note(self, what: str) -> None:
@@ -281,6 +292,8 @@ class Process:
 
     async def __aenter__(self) -> Self:
         self._tasks = trio.open_nursery()
+        # Entered by hand, not by `async with`: it has to stay open between `__aenter__` and `__aexit__` of
+        # this object.
         self._nursery = await self._tasks.__aenter__()
         if self._watched:
             self._nursery.start_soon(_shielded, self._watch)
@@ -293,9 +306,12 @@ class Process:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.begin_stop()
+        # Shielded: a cancelled block must not leave a process. Without pipes and already down there is
+        # nothing to wait for.
         if self._ends.piped or not self._down.is_set():
             await _shielded(self._wait_for_the_end)
         self.note("drained")
+        # The pipes are closed after the readers have ended: a descriptor closed under a reader may be reused.
         self._ends.close()
         self.note("closed")
         # shielded, and without the error: the body's own is to leave bare, neither in the group of a nursery that the
@@ -304,6 +320,8 @@ class Process:
             self._nursery.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
         if error is None:
+            # All above was shielded, so a cancellation that came meanwhile is delivered here. With an error
+            # of the body it would hide that one.
             await trio.lowlevel.checkpoint_if_cancelled()
             self._raise_lost()
 
@@ -314,6 +332,8 @@ class Process:
             )
         except BaseException:
             self.kill()  # no caller has seen the program, and none will
+            # `async with` does not call `__aexit__` when `__aenter__` raises; without this the guard and its
+            # nursery stay.
             await self.__aexit__(None, None, None)
             raise
 
@@ -334,7 +354,10 @@ class Process:
         self._exit = judge(*status, sent, self._plan.success_codes)
         self._ended_at = trio.current_time()
         self.note("exited")
+        # After `_exit`: a task that wakes here reads the reason at once.
         self._exited.set()
+        # Wakes a sender that is blocked on a full pipe: a grandchild may hold the other end, and no error
+        # would come.
         self.close_stdin()
 
     async def _exit_behind_refusal(self) -> ExitReason | None:
@@ -368,16 +391,22 @@ class Process:
         self._put_away()
 
     def _put_away(self) -> None:
+        # The order matters: while the leader is an unreaped zombie its group number cannot be reused, so this
+        # hits only ours.
         self._group.sweep()
         self.note("group killed")
+        # Behind the sweep: from here on the system may give the number away.
         self._child.reap()
+        # With the reap, without a checkpoint between: no other task can send to the freed number.
         self._group.close()
         self.note("reaped")
+        # Last of all: the tasks that wait for it rely on a process that is gone and reaped.
         self._down.set()
 
     async def _wait_for_the_end(self) -> None:
         if self._ends.piped:
             if not self._watched:
+                # There is no watcher to drain, so it is done here, once the exit is certain.
                 await self._down.wait()
                 await self._outputs.drain(self._plan.drain)
             await self._outputs.collect()
@@ -397,6 +426,7 @@ class Process:
 
 
 @trio.lowlevel.enable_ki_protection
+# KI protection, too: an interrupt in the middle of the stop would leave the process behind.
 async def _shielded(task: Callable[[], Awaitable[None]]) -> None:
     with trio.CancelScope(shield=True):
         await task()
@@ -408,8 +438,10 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Process:
+        # From here to the end of `Process.__aenter__` no checkpoint comes before the process has an owner.
         spawned = await spawn_in_turn(self._plan.command, guarded=self._plan.guarded)
         self._process = process = Process(self._plan, *spawned)
+        # At once: a host killed after this line finds the process in its ledger.
         self._plan.note_birth(process.pid)
         if self._plan.on_birth is not None:
             self._plan.on_birth(process)
@@ -453,6 +485,7 @@ def open_process(
     plan = _Plan(
         command=command,
         ladder=tuple(ladder),
+        # The guard needs subreaper, pidfd and parent-death signal, which only Linux has.
         guarded=guard and sys.platform == "linux",
         success_codes=success_codes,
         stop_signal=stop_signal,

@@ -133,12 +133,15 @@ class _Search:
                 await self._news.wait()
                 self._news = trio.Event()
         finally:
+            # Also when the start fails: a program that goes on writing must not fill the memory with output
+            # that is never looked at.
             self._over = True
 
     def _look(self, name: OutputName) -> bool:
         if not self._fresh[name]:
             return False
         data = self._seen[name] + self._fresh[name]
+        # Without a checkpoint since it was read, so no output gets lost between the two.
         self._fresh[name].clear()
         self._seen[name] = data[-WINDOW:]
         return bool(self._test(data))
@@ -159,6 +162,7 @@ class File:
     def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
         path = os.path.join(command.cwd or "", self.path)
+        # Taken before the program is started: a file of an earlier run proves nothing.
         before = (None, _identity(path))
 
         async def changed(process: Process) -> None:
@@ -173,6 +177,7 @@ def _identity(path: str) -> tuple[int, ...] | None:
         found = os.stat(path)
     except OSError:
         return None
+    # The inode, too: a file replaced within one tick of the clock has the same time and often the same size.
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
 
 
@@ -202,6 +207,7 @@ class Port:
 
         async def free() -> None:
             if await self._answers():
+                # An answer now comes from another program: it would make this start look ready at once.
                 raise PortTaken(self.host, self.port, argv0=command.argv[0])
 
         async def answered(process: Process) -> None:
@@ -211,6 +217,7 @@ class Port:
         yield Watch(prepare=free, until_ready=answered)
 
     async def _answers(self) -> bool:
+        # A firewall that drops packets answers neither way; without a limit one attempt takes minutes.
         with trio.move_on_after(PATIENCE):
             try:
                 stream = await trio.open_tcp_stream(self.host, self.port)

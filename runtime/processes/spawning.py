@@ -118,6 +118,7 @@ class Child:
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self.pid = popen.pid
         self._popen = popen
+        # Safe against reuse of the number: the child is ours, and stays a zombie until `reap`.
         self._pidfd = os.pidfd_open(popen.pid) if WATCHED_BY_DESCRIPTOR else -1
         self._leading = self._readable = False
         self._news: trio.Event | None = None
@@ -132,6 +133,7 @@ class Child:
         Of several, one watches the descriptor and wakes the others when it is done or cancelled.
         """
         if not WATCHED_BY_DESCRIPTOR:
+            # A limiter of its own: the default one has 40 slots, which children that live long would use up.
             await trio.to_thread.run_sync(self._popen.wait, limiter=trio.CapacityLimiter(1))
         elif self._leading:
             await self._follow()
@@ -155,6 +157,7 @@ class Child:
         except OSError:
             await trio.sleep(TRACED_PAUSE)  # it cannot be watched just now; it is looked at instead
         finally:
+            # In `finally`, for a cancelled leader too: the followers wake, and the first of them leads.
             self._leading = False
             if self._news is not None:
                 self._news.set()
@@ -162,9 +165,11 @@ class Child:
 
     def reap(self) -> None:
         """Let go of it, dead; call once."""
+        # Dead by now, so it does not block. It also keeps `Popen.__del__` from a ResourceWarning.
         self._popen.wait()
         if self._pidfd != -1:
             if self._leading:
+                # Before the close: Trio would go on polling a number that the next `open` may get.
                 trio.lowlevel.notify_closing(self._pidfd)
             os.close(self._pidfd)
 
@@ -204,8 +209,10 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     except OSError as error:
         raise _refused(error, command, stage) from error
     finally:
+        # The child has its copies. Kept open here, our own end would never see the end of file.
         for fd in theirs:
             os.close(fd)
+        # With a child the taker owns the ends; without one no object is left that would close them.
         if not born:
             ends.close()
     return child, ends
@@ -229,6 +236,7 @@ async def wait_for_guard(
         number = int(line[1:])
         refusal = OSError(number, os.strerror(number))
         raise _refused(refusal, command, "guard", context["pid"], context["elapsed"]) from refusal
+    # The end of file without a whole line: the guard died (a kill, a Python that does not start).
     if not line.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
     return int(line)
@@ -283,6 +291,8 @@ def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dic
 
 
 def _append_to(path: Path, command: Command) -> int:
+    # O_APPEND: two processes that write to one file do not overwrite each other. O_NOCTTY: a terminal must
+    # not become ours.
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO without a reader refuses
     try:
         fd = open_private(path, flags)
@@ -290,6 +300,7 @@ def _append_to(path: Path, command: Command) -> int:
         text = f"its output cannot go to {str(path)!r}: {error.strerror}; name a file that can be written"
         raise SpawnFailed(text, stage="pipes", argv0=command.argv[0], cause=error) from error
     try:
+        # The flag is shared with the child, and programs do not expect EAGAIN on their stdout.
         os.set_blocking(fd, True)
     except OSError:
         os.close(fd)
@@ -301,15 +312,20 @@ def _popen(command: Command, child_ends: Mapping[str, int]) -> subprocess.Popen[
     argv = command.argv
     report = child_ends.get("report")
     if report is not None:
+        # -I and -S: neither PYTHON* variables nor a site package of the program's environment reach the
+        # guard.
         argv = (sys.executable, "-I", "-S", "-c", LAUNCH, f"{os.getpid()}:{report}", *argv)
     return subprocess.Popen(
         argv,
         env=command.env,
         cwd=command.cwd,
+        # Never the host's stdin: two readers of one terminal or pipe would each get a part.
         stdin=child_ends.get("stdin", subprocess.DEVNULL),
         stdout=child_ends.get("stdout", _ELSEWHERE.get(command.stdout)),
         stderr=child_ends.get("stderr", _ELSEWHERE.get(command.stderr)),
         pass_fds=() if report is None else (report,),
+        # A session of its own: Ctrl-C at the terminal reaches the host alone, which then stops the child by
+        # its ladder.
         start_new_session=True,
     )
 
@@ -321,12 +337,16 @@ def _watched(popen: subprocess.Popen[bytes]) -> Child:
         Group(
             popen.pid, guarded=False, note=lambda _: None
         ).sweep()  # it may have had the time to start others
+        # Killed just before, so this returns soon; unreaped, the zombie would hold its number for the life of
+        # the host.
         popen.wait()
         raise
 
 
 def _peek(pid: int) -> Status | None:
     try:
+        # WNOWAIT leaves the zombie, so that its number and its group's stay taken until the group has been
+        # killed.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
         return None, None  # somebody else reaped it, or the host ignores SIGCHLD: its status is lost

@@ -138,6 +138,7 @@ async def run_ladder(
         if step.action == "kill":
             patience = step.grace
             break
+        # A kill is on its way already: a polite step would only delay the report that it does not take.
         if target.exit is not None or target.kill_sent:
             break
         await _climb(target, step)
@@ -147,8 +148,10 @@ async def run_ladder(
 async def _climb(target: Target, step: Step) -> None:
     closed_at = target.stdin_closed_at
     started_at = trio.current_time()
+    # A process whose stdin was closed earlier has had that part of its grace.
     if step.action == "close_stdin" and closed_at is not None:
         started_at = closed_at
+    # The act is inside, too: a write to a full pipe may block as long as the process lives.
     with trio.move_on_at(started_at + step.grace):
         if await _acted(target, step):
             await target.wait()
@@ -179,6 +182,7 @@ async def _written(target: Target, step: Step) -> bool:
     try:
         await target.send(step.data)
     except ProcessError:
+        # The pipe broke: the process is ending or has closed it. The next step does not need it.
         return False
     return True
 
@@ -189,8 +193,10 @@ async def _kill(
     began = trio.current_time()
     again = False
     while target.exit is None:
+        # A kill that somebody else has sent is waited for first; only then is it repeated with more force.
         if again or not target.kill_sent:
             target.note("kill")
+            # The second time past the guard: a guard that hangs would never carry the kill out.
             target.kill(guard_too=again)
         with trio.move_on_after(patience) as waiting:
             await target.wait()
@@ -220,6 +226,7 @@ def judge(
     """
     if code == 0 or code in success_codes:
         return Normal()
+    # Shells, and CLIs that catch the signal and leave by themselves, end with 128 + signal.
     if signum in sent.signals or (code is not None and code - 128 in sent.signals):
         return sent.detail
     if sent.killed and _is_kill(code, signum, sent.guarded):
