@@ -262,6 +262,7 @@ class OwnMonitor:
         self._target = target.find()
         self._notice: Info | None = None
         self._leaving = _Leaving(self)
+        # Before `watch`, which delivers at once where the target is dead, and `deliver` takes this out again.
         own.watchers[self._leaving] = None
         watch(self, target, self._target)
 

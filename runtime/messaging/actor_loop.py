@@ -126,6 +126,7 @@ async def _serve(
 async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message], endpoint: Endpoint) -> Any:
     assert actor.idle_timeout is not None
     with trio.move_on_after(actor.idle_timeout) as scope:
+        # A message that came in the tick in which the time ran out goes before `IDLE`.
         await mailbox.pause()
     endpoint.woken_at = endpoint.system.now()
     return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None

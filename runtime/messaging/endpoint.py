@@ -243,7 +243,9 @@ class Endpoint:
 
     def close(self, reason: ExitReason) -> None:
         """End: see the module's guarantees. Never waits."""
+        # Set first: everything below may look at this endpoint, and has to see it dead.
         self.exit, self.accepting = reason, False
+        # Before any notice: who learns of the end finds the name free.
         for name in self.names:
             self.system.registry.unregister(name, self.ref)
         self._empty_mailbox(reason)
@@ -270,6 +272,7 @@ class Endpoint:
             self.dead_letter(signal, "a supervisor takes the exits of its children only")
 
     def _break_links(self, reason: ExitReason) -> None:
+        # Taken out first: an end that follows from a signal must not break them again.
         links, self.links = self.links or {}, None
         for other in links:
             other.unlink(self)  # before its signal: an end that follows from it must not come back here

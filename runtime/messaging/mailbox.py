@@ -97,6 +97,7 @@ class Mailbox(Generic[Item]):
         """Whether there is no room now and a sender is to wait for it."""
         return self._room <= 0 and self._overflow == "block" and self._closing == "open"
 
+    # An interrupt before the sleep would leave a task in the line that does not sleep there.
     @trio.lowlevel.enable_ki_protection
     async def put(self, item: Item) -> None:
         """Queue a user message when there is room, where there is none now.
@@ -111,6 +112,7 @@ class Mailbox(Generic[Item]):
         self._aside = True
 
         def give_up(_raise_cancel: object) -> Abort:
+            # Cancelled, it has sent nothing: its message leaves the line with it.
             del senders[task]
             return Abort.SUCCEEDED
 

@@ -59,6 +59,7 @@ class Call:
         self._endpoint = endpoint
         self._held = self._task = None
 
+    # An interrupt between `settled` and the wake-up would leave the caller asleep without end.
     @enable_ki_protection
     def reply(self, value: object) -> None:
         """Answer. Never raises: a late or second answer is dropped."""
@@ -68,6 +69,7 @@ class Call:
             self._answer, self._error = value, None  # before the wake-up, which reads them
             self._settle()
 
+    # As for `reply`.
     @enable_ki_protection
     def fail(self, error: BaseException) -> None:
         """Answer with an error, raised in the caller. Never raises here."""
@@ -94,6 +96,7 @@ class Call:
             self._held.pop(self, None)
         task = self._task
         if task is not None:
+            # Cleared first: a task that is rescheduled twice is an internal error of Trio.
             self._task = None
             reschedule(task)
 

@@ -85,12 +85,14 @@ class Address(ABC):
 
     @enable_ki_protection
     async def _await_cell(self, stopping: Endpoint | None, msg: object, wait_for: float | None) -> Endpoint:
+        # A call that fails at once is a checkpoint all the same, or a loop of retries would hold up the run.
         await checkpoint()
         if stopping is not None and stopping.task is current_task():
             raise CallingSelf(self).carrying(msg)
         if wait_for is not None:
             with trio.move_on_after(seconds_left(wait_for, current_task(), trio.current_time())):
                 await self.until_found()
+        # Looked up again: the time may have run out, or another incarnation stands there now.
         endpoint = self.find()
         if endpoint is None or not endpoint.accepting:
             raise self.missing().carrying(msg)
@@ -141,6 +143,7 @@ class Address(ABC):
             await self._cast_otherwise(cast, endpoint)
 
     async def _cast_otherwise(self, cast: Cast, endpoint: Endpoint | None) -> None:
+        # Cancelled, it has sent nothing; from here on the message is on its way.
         await checkpoint_if_cancelled()
         if endpoint is not None and endpoint.waits():
             await endpoint.deliver(cast)
@@ -151,6 +154,7 @@ class Address(ABC):
             else:
                 endpoint.deliver_nowait(cast)
         finally:  # in a loop of casts that are refused or dropped nothing else would let others run
+            # Shielded: the message may be queued by now, and a cancellation would report it as not sent.
             await cancel_shielded_checkpoint()
 
     @enable_ki_protection
@@ -234,16 +238,19 @@ class Ref(Address):
 
 
 async def _deliver_in_time(call: Call, endpoint: Endpoint) -> None:
+    # Before anything is queued: a cancelled call has asked nothing.
     await checkpoint_if_cancelled()
     try:
         with trio.CancelScope(deadline=call.deadline) as scope:
             await endpoint.deliver(call)
     except MailboxFull:
+        # Others run, but no cancellation is taken: it would hide the `MailboxFull`.
         await cancel_shielded_checkpoint()
         raise
     if scope.cancelled_caught:
         call.expire()
     elif call.settled:  # refused: in a loop of such calls nothing else would let others run
+        # Shielded: the call has its answer, which a cancellation must not replace.
         await cancel_shielded_checkpoint()
     else:
         call.hold_late()

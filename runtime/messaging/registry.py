@@ -85,6 +85,7 @@ class Registry:
     def end(self) -> None:
         """The tree is ending, and starts nothing any more: who waits for a name goes on without it."""
         self._ending = True
+        # A copy: notifying takes entries out.
         for name in list(self._awaited):
             self._notify_waiters(name)
 

@@ -46,6 +46,7 @@ class Request:
         """
         if self.settled and self._error is not None:
             await checkpoint()  # one that failed at once has waited nowhere, and may be repeated in a loop
+        # An answer at hand costs no task switch, but a cancelled caller gets none.
         await checkpoint_if_cancelled()
         if not self.settled and self._call is not None and self._call.is_for(current_task()):
             raise CallingSelf(self.target)

@@ -68,6 +68,7 @@ class Sink:
 
     async def wait_credit(self) -> None:
         """Wait until at least one item may be sent. Raises `StreamClosed`."""
+        # With credit, items go out without a task switch; a cancelled producer stops here.
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self.credit and not self.closed and not self.ended:
             self._granted = trio.Event()
@@ -186,6 +187,7 @@ class Stream:
         self._sink: Sink | None = None
 
     async def __aenter__(self) -> Self:
+        # Cancelled, it has opened nothing.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             self._sink = await self._open()
@@ -216,6 +218,7 @@ class Stream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Let go of: the consumer may keep the stream object.
         self._batch.clear()
         if self._sink is not None:
             self._sink.close()

@@ -214,7 +214,7 @@ def sweep(program: int, status: int | None, more: bool) -> int | None:
 def reap(program: int, status: int | None) -> tuple[int | None, bool]:
     while True:
         try:
-            # Any child: as subreaper the guard gets orphans of the program, which nobody else reaps.
+            # Any child: as subreaper the guard gets orphans of the program, which no other process reaps.
             pid, ended_as = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return status, False

@@ -46,6 +46,7 @@ class AdoptingLoop(SupervisorLoop):
 
     def receive(self, incarnation: Incarnation) -> None:
         """A child that this incarnation holds has ended."""
+        # Not by name on `self`: the override below would send it round in a circle.
         super()._on_child_end(incarnation)
 
     def _on_child_end(self, incarnation: Incarnation) -> None:
@@ -56,6 +57,8 @@ class AdoptingLoop(SupervisorLoop):
 
     def kill(self) -> None:
         """End at once: the children live on, if they are to have a supervisor again."""
+        # The parent decides by its own state: a supervisor that will not be restarted has nothing to leave
+        # to.
         if self._is_to_come_back():
             self._killed = True
             self.stop(Killed())
@@ -63,6 +66,7 @@ class AdoptingLoop(SupervisorLoop):
             super().kill()
 
     def _is_to_come_back(self) -> bool:
+        # Asked anew each time, because the parent's own incarnation may change while this one lives.
         parent = self._parent.loop  # of now: it may have been adopted itself
         slot = parent.slots.get(self.path.rpartition("/")[2])
         return slot is not None and slot.state == "running" and parent.may_start
@@ -71,15 +75,18 @@ class AdoptingLoop(SupervisorLoop):
     async def run(self, ready: Callable[[], None]) -> None:
         """Adopt what was left, start the rest, serve; then stop the children, or leave them to the home."""
         try:
+            # Before anything starts: an orphan with an old spec may hold the name that a new child needs.
             await self._home.prepare(self._first)
             await super().run(ready)
         finally:
+            # In `finally`: also a start that fails hands back what it did not come to adopt.
             self._home.leave()
 
     def _begin_first(self, spec: ChildSpec) -> Start | None:
         slot = self._home.take(spec)
         if slot is None:
             return super()._begin_first(spec)
+        # Its task runs on in the home; only the table moves.
         self.slots[spec.id] = slot
         return None
 
@@ -88,6 +95,8 @@ class AdoptingLoop(SupervisorLoop):
         if not (failed and self.was_ready and self._is_to_come_back()):
             await super()._stop_children()
             return
+        # Ended in this moment and not seen yet: they are no orphans, and have to be stopped and reported
+        # here.
         ended = [slot for slot in self.slots.values() if slot.incarnation and slot.incarnation.reason]
         await self._stop(reversed(ended))
         self._home.keep(self.children)
@@ -100,8 +109,10 @@ async def open_home(incarnation: Incarnation, parent: AnySupervisor, timeout: fl
     home = slot.orphans
     if not isinstance(home, Home):
         home = Home(timeout)
+        # `start`, not `start_soon`: the home's nursery must be open before the first child is put into it.
         await loop.children.nursery.start(home.run)
         slot.orphans = home
+        # The slot's own hooks, not the incarnation's: they hold over restarts, until the spec is dropped.
         kept = slot.kept
         kept.at_rest(home.expire)
         kept.when_dropped(home.close)

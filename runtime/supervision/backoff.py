@@ -25,6 +25,7 @@ def _grown(backoff: Backoff, k: int) -> float:
     try:
         return backoff.min_delay * float(backoff.factor) ** k
     except OverflowError:
+        # A float, not an integer, power: a row of thousands would otherwise build a number of as many digits.
         return math.inf
 
 
@@ -35,6 +36,8 @@ def ends_row(backoff: Backoff | None, ready_for: float) -> bool:
     """
     if backoff is None:
         return True
+    # Being ready for a moment must not end a row, or a child that dies right after its start would never wait
+    # longer.
     return ready_for >= (backoff.max_delay if backoff.reset_after is None else backoff.reset_after)
 
 

@@ -120,6 +120,8 @@ class Incarnation:
         self.mailbox: Mailbox[Message] | None = None
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
+        # The endpoint exists before the task: a link or a monitor that is made in between must reach this
+        # incarnation.
         ref = open_ref(path, system, self, self.mailbox)
         self.endpoint = ref.endpoint
         self.endpoint.linked = self
@@ -145,6 +147,8 @@ class Incarnation:
         self._report = report
 
     def _take_over(self, kept: Kept) -> None:
+        # Taken out of the slot before the child runs, so that a second incarnation cannot find the same
+        # messages.
         mail = kept.take_mail()
         error: DeliveryError = NoProc(self.endpoint.ref)
         if self.mailbox is not None and self.spec.keep_mailbox:
@@ -175,14 +179,17 @@ class Incarnation:
     def started(self, value: object = None) -> None:
         """Ready, with a value for the caller that asked for the start. Raises `RuntimeError` the second time."""
         if self.has_started:
+            # A second call would hand a second value to a starter that has already been answered.
             raise RuntimeError(f"{self.endpoint.path} was started already")
         self.has_started, self.endpoint.info = True, value
+        # All facts are set before `settled` wakes the starter, which reads them without a further check.
         self.is_ready, self.started_at = True, trio.current_time()
         self.beaten_at = self.started_at
         self.settled.set()
 
     def extend(self, seconds: float) -> None:
         """While starting: `start_timeout` does not end before so many seconds from now."""
+        # Only forward: a program that asks for less time than it has must not shorten its own start.
         if not self.has_started and self.patience is not None:
             self.patience.deadline = max(self.patience.deadline, trio.current_time() + seconds)
 
@@ -194,6 +201,7 @@ class Incarnation:
         """Mark as ready or not, for who looks. Raises `RuntimeError` before `started`."""
         if not self.has_started:
             raise RuntimeError(f"{self.endpoint.path} has not started yet")
+        # Not after the end: an event `ready` behind `exited` would put a dead child back on a status page.
         if is_ready != self.is_ready and self.endpoint.exit is None:
             self.is_ready = is_ready
             marked = ChildReady(path=self.endpoint.path, ref=self.ref, ready=is_ready)
@@ -201,6 +209,7 @@ class Incarnation:
 
     async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
         """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed."""
+        # The probe runs in a task of the supervisor's nursery, but `current_actor` in it is the child.
         CONTEXT.set(self.context)
         time_up = TimeUp()
         self.system.timers.judge_at(trio.current_time() + timeout, time_up)
@@ -215,13 +224,16 @@ class Incarnation:
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end: a draining actor after what is queued if the reason is clean, another at once."""
         if self._stopped is not None:
+            # The first reason wins: a second stop, from a link or a parent, must not change why it ends.
             return
         self._stopped = reason
+        # Refuse first, then cancel: a message that came between the two would be accepted and never handled.
         self._begin_end()
         self._end_probes()
         if self.delegate is not None:
             self.delegate.stop(reason)
         elif self.mailbox is not None and self.spec.drain and self.has_started and is_clean(reason):
+            # Only refuses: what is queued is still handled, and the end of the queue ends the actor.
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
@@ -258,15 +270,20 @@ class Incarnation:
     def take_exit_signal(self, signal: ExitSignal) -> bool:
         """Take the end of one that it was linked to; a supervisor does not."""
         if self.spec.type == "supervisor":
+            # A supervisor's children end only in their order, by its own loop, not by a signal of a linked
+            # actor.
             return False
         if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
+            # In the order of its other messages: what the dead peer had sent before comes first.
             self.mailbox.put_in_order(Info(signal))
         elif not isinstance(signal.reason, Normal):
+            # Without directives: a linked peer's exit must not end or refuse the whole tree of this child.
             self.stop(without_directive(signal.reason))
         return True
 
     def mark_failed(self, failure_reason: Crash) -> bool:
         """However it ends from here, `failure_reason` is the reason; False if its end was begun already."""
+        # An end that has begun has a reason already, and a watchdog that rings late must not replace it.
         if self._stopped is not None or self._killed or self._terminating or self.reason is not None:
             return False
         self._failure_reason = failure_reason
@@ -275,8 +292,10 @@ class Incarnation:
     @trio.lowlevel.enable_ki_protection
     def kill(self) -> None:
         """End it by force."""
+        # Set before `ending()`: what that wakes must see a child that is killed.
         begins, self._killed = not self._killed, True
         self.ending()
+        # Once: a second kill must not grant another five seconds until the report.
         if begins and self._clock is not None:
             self._clock.begin_kill()
         self._end_probes()
@@ -295,12 +314,14 @@ class Incarnation:
         self._failure_reason = self._failure_reason or self._cause
         self.kill()
 
+    # KI protection: an interrupt here would pass by the classification, and leave the endpoint open.
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The whole life, for a task of its own."""
         self.endpoint.task = task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
         OWN.set(self.endpoint)
+        # A stop that came before the first step: its code never runs, and that stop is the reason.
         reason = self._stopped
         try:
             try:
@@ -308,6 +329,7 @@ class Incarnation:
                     reason = await self._life(task)
             except BaseException as error:  # noqa: BLE001  # see _fault
                 reason = self._fault(error, task)
+            # Outside `_life`: where its own nursery was cancelled from outside, `terminate` still has to run.
             if reason is not None and self._owes_terminate():
                 reason = await self._contained(partial(self._terminated_alone, reason))
         finally:
@@ -322,8 +344,10 @@ class Incarnation:
             self.watch.end_probes()
 
     def _judged(self, reason: ExitReason) -> ExitReason:
+        # A failed watchdog or probe stopped the child, so its own end is only the consequence.
         if self._failure_reason is None:
             return reason
+        # Kept as context: a crash on the way down may show what hung.
         if isinstance(reason, Crash) and reason.error is not self._failure_reason.error:
             self._failure_reason.error.__context__ = reason.error
         return self._failure_reason
@@ -332,13 +356,18 @@ class Incarnation:
         self.ended_at = trio.current_time()
         self.actor = None  # refs and events lead here, and may be kept for long
         if isinstance(reason, Crash):
+            # A traceback holds the locals of every frame, and so mailboxes and payloads, as long as the event
+            # is kept.
             drop_locals(reason.error)
+        # Stopped before the endpoint closes: an alarm in this step would report a child that has ended.
         if self._clock is not None:
             self._clock.stop()
         if self._last_reply is not None and not self._killed:
             call, value = self._last_reply
             call.reply(value)  # before the endpoint closes, which fails the calls that have no answer
         self.endpoint.close(reason)
+        # After the endpoint is closed: who wakes by `ended` finds the reason and the name free. The
+        # supervisor's report comes last.
         self.ended.set()
         self.settled.set()
         self._report(self)
@@ -363,13 +392,17 @@ class Incarnation:
 
     async def _run_before_background(self, task: trio.lowlevel.Task) -> ExitReason | None:
         try:
+            # The background tasks end with the actor, but only after `terminate`, which may still use them.
             async with trio.open_nursery() as self._background:
                 self._kill_scope = self._background.cancel_scope
                 try:
                     ended = self._unless_ignored(await self._live())
                 except BaseException as error:  # noqa: BLE001  # see _fault
+                    # Caught inside the nursery: outside it would come as a group, mixed with errors of
+                    # background tasks.
                     ended = self._fault(error, task)
                 reason = await self._terminated(ended or self._stopped or Normal())
+                # Cancelled only now: `terminate` above has run beside living background tasks.
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
         except BaseExceptionGroup as group:
@@ -378,6 +411,7 @@ class Incarnation:
         return None
 
     async def _terminated_alone(self, reason: ExitReason) -> ExitReason | None:
+        # The kill scope of the run has been left; without a new one no kill could reach this `terminate`.
         with trio.CancelScope() as self._kill_scope:
             return await self._terminated(reason)
         return None
@@ -388,7 +422,9 @@ class Incarnation:
     async def _terminated(self, reason: ExitReason) -> ExitReason:
         if self.actor is None or not self._owes_terminate():
             return reason
+        # Before the hook runs: a second way into this method must not run `terminate` twice.
         self._terminating = True
+        # For `kill_overdue`: a crash stays the reason when `terminate` does not return in time.
         self._cause = reason if isinstance(reason, Crash) else None
         hook = partial(self._terminate, self.actor, reason)
         return _both(reason, await self._contained(hook) or reason)
@@ -408,6 +444,7 @@ class Incarnation:
 
     def _unless_ignored(self, ended: Ended) -> ExitReason | None:
         if isinstance(ended, Ignore):
+            # A function that became ready and then returns IGNORE has run, so it is held as one that ended.
             self.ignored = not self.has_started
             return Normal()
         return ended
@@ -444,8 +481,12 @@ class Incarnation:
         """
         if not _runs(task):
             raise error
+        # An ordinary error is the child's own, whatever scope is around, so it is judged before any
+        # cancellation.
         if isinstance(error, Exception):
             return _reason(error)
+        # Before the cancellation is judged: a group may hold both, and the interrupt must not get lost with
+        # it.
         interrupted = self.system.take_interrupt(error)
         cancelled = _cancelled_in(error)
         # an effective deadline in the past is Trio's word for a scope around us that was cancelled
@@ -453,9 +494,12 @@ class Incarnation:
             raise cancelled if interrupted else error
         if interrupted:
             return Shutdown("interrupted")
+        # `Cancelled` without a cancelled scope around was kept and raised again by the child's code; let out,
+        # it would end tasks above that were not cancelled.
         return Crash(error if cancelled is None else _stray(error))
 
 
+# The child's code gets KeyboardInterrupt as everywhere in Trio; only the frames of the runtime are protected.
 @trio.lowlevel.disable_ki_protection
 async def _unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
     return await fn(*args)
@@ -495,6 +539,8 @@ async def _ask(probe: Callable[[], Awaitable[object]], time_up: TimeUp) -> ExitR
 
 def _runs(task: trio.lowlevel.Task) -> bool:
     """Whether `task` goes on. Python closes the coroutine of one that does not by a `GeneratorExit`, in any place."""
+    # In a coroutine that is closed after its event loop even `current_task` raises, so it is asked for the
+    # loop first.
     return trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is task
 
 
@@ -518,6 +564,8 @@ def _reason(error: Exception) -> ExitReason:
     if isinstance(whole, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", whole)
         leaf = first_leaf(group)
+        # A group of nothing but `Exit` is one from a nursery of the child; with a real error beside it the
+        # whole is a crash.
         if isinstance(leaf, Exit) and group.split(Exit)[1] is None:
             return leaf.reason
     return Crash(error)
@@ -525,6 +573,7 @@ def _reason(error: Exception) -> ExitReason:
 
 def _both(before: ExitReason, after: ExitReason) -> ExitReason:
     """A crash in `terminate` is the reason, with the crash that led there as its context."""
+    # Not over a context that is there: Python has set it where the second error came from the first.
     if isinstance(before, Crash) and isinstance(after, Crash) and after.error is not before.error:
         after.error.__context__ = after.error.__context__ or before.error
     return after

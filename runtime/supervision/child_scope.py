@@ -54,10 +54,13 @@ class Home:
     @trio.lowlevel.enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Own the children's tasks, and stop orphans whose time is up. In a task of the parent's nursery."""
+        # The children's tasks hang below this one, which is no incarnation: the deadlock check must know
+        # whose place it takes.
         STAND_IN.set(self)
         self.task = trio.lowlevel.current_task()
         async with trio.open_nursery() as self.nursery:
             task_status.started()
+            # Runs on after the close as long as orphans live: their tasks are below this one.
             while not self._closed or self._orphans:
                 await self._wait()
                 if self._orphans and self._deadline <= trio.current_time():
@@ -65,6 +68,7 @@ class Home:
 
     async def _wait(self) -> None:
         """Wait for news, or until the time of the orphans is up."""
+        # No checkpoint since the loop looked at its conditions, so the new event can miss no news.
         self._news = trio.Event()
         with trio.move_on_at(self._deadline if self._orphans else math.inf):
             await self._news.wait()
@@ -73,12 +77,14 @@ class Home:
         """Take over what runs of `children`, whose supervisor does not serve any more."""
         self._children = children
         self._orphans = {id: slot for id, slot in children.slots.items() if slot.incarnation is not None}
+        # Out of the old incarnation's table first, so that each child is held by one place at any moment.
         for id, slot in self._orphans.items():
             del children.slots[id]
             self._emit(events.ChildOrphaned, slot)
         self._wait_for_adoption()
 
     def _wait_for_adoption(self) -> None:
+        # Closed: no incarnation is to come, so the orphans are stopped at once.
         self._deadline = -math.inf if self._closed else trio.current_time() + self._timeout
         self._empty = trio.Event()
         self._news.set()
@@ -93,6 +99,7 @@ class Home:
     def on_child_end(self, incarnation: Incarnation) -> None:
         """A child has ended: an orphan is forgotten, what the supervisor holds is for the supervisor."""
         slot = self._orphans.get(incarnation.spec.id)
+        # The slot may hold a newer incarnation by now; an end counts only for the one that it was of.
         if slot is not None and slot.incarnation is incarnation:
             if slot is not self._stopped:  # else the one who stops it waits for its end
                 self._ended(slot, incarnation)
@@ -122,9 +129,13 @@ class Home:
     async def prepare(self, specs: Sequence[ChildSpec]) -> None:
         """Stop the orphans that a supervisor of `specs` does not adopt, before it starts anything."""
         if self._stopping:
+            # The task of the home is stopping them: a second stop beside it would break the order.
             await self._empty.wait()
+        # While an incarnation adopts, their time does not run out; `leave` sets it anew if adoption is cut
+        # short.
         self._deadline = math.inf
         specs_by_id = {spec.id: spec for spec in specs}
+        # In reverse order of the start, as everywhere. Equal ids with another spec are other children.
         for slot in reversed(list(self._orphans.values())):
             if specs_by_id.get(slot.spec.id) != slot.spec:
                 await self._stop(slot)
@@ -132,6 +143,8 @@ class Home:
     def take(self, spec: ChildSpec) -> Slot | None:
         """The orphan for `spec`, if there is one that lives: it belongs to the supervisor from here."""
         slot = self._orphans.get(spec.id)
+        # Ended but not yet reported: that is started afresh, since an adopted dead child would never be
+        # restarted.
         if slot is None or slot.incarnation is None or slot.incarnation.reason is not None:
             return None
         del self._orphans[spec.id]
@@ -151,9 +164,11 @@ class Home:
         self._stopping = False
 
     async def _stop(self, slot: Slot) -> None:
+        # While the one before was stopped, this one may have ended or been adopted.
         if self._orphans.get(slot.spec.id) is not slot:
             return
         assert self._children is not None
+        # Marks who waits for it, so that `on_child_end` leaves it to this method.
         self._stopped = slot
         await self._children.stop(slot)
         self._stopped = None
@@ -184,6 +199,7 @@ class Home:
         elif self._orphans:
             with trio.move_on_after(grace):
                 await self._empty.wait()
+            # After the grace in any case: a kill of none does nothing.
             self.kill()
         if self._orphans:
             await self._empty.wait()

@@ -55,8 +55,10 @@ class Slot:
 
     def change(self, spec: ChildSpec) -> None:
         """Another spec, for the next start; a temporary child that runs needs no arguments any more."""
+        # A temporary child's arguments were let go at its start, and must not come back with a new spec.
         begun = spec.restart == "temporary" and self.incarnation is not None
         if self.incarnation is not None:
+            # The policy about its stop holds at once, also for the incarnation that runs.
             self.incarnation.grace, self.incarnation.own_grace = spec.grace, spec.own_grace
         self.spec = attrs.evolve(spec, args=()) if begun else spec
 
@@ -99,8 +101,10 @@ class Start:
 
     def abort(self) -> None:
         """End the wait for it, unless it has an outcome. Returns at once."""
+        # With an outcome the start is over, and `aborted` would hide its failure.
         if not self.incarnation.settled.is_set():
             self.aborted = True
+            # Wakes `_await_start`, which then sees no outcome and ends the child.
             self.incarnation.settled.release()
 
 

@@ -59,10 +59,12 @@ class Children:
         """Abort all starts in progress beside the loop, and wait until they are over."""
         self.abort_starts()
         for start in self._starts():
+            # Each by its own event: aborted together above, they end in parallel.
             await start.over.wait()
 
     def kill(self) -> None:
         """Kill all that run, whatever grace they are in."""
+        # Set first: a stop that begins meanwhile must kill, too, not ask.
         self._killed = True
         self.kill_all(self.slots.values())
 
@@ -70,6 +72,7 @@ class Children:
         """Kill what runs at `slots`, and what supervisors there have left behind."""
         for slot in slots:
             incarnation = slot.incarnation
+            # Orphans run in the home's task, which a kill of the supervisor does not reach.
             if slot.orphans is not None:
                 slot.orphans.kill()
             if incarnation is not None:
@@ -81,14 +84,19 @@ class Children:
 
     def begin(self, slot: Slot) -> Start:
         """Start a new incarnation, which may end before it is ready: see `finish`. Raises `AlreadyStarted`, held down."""
+        # Counted before anything can fail, so that no two incarnations have one number.
         slot.count += 1
         spec = slot.spec
         incarnation = Incarnation(
             spec, self.path_of(spec), self._system, slot.kept, slot.count, self._handle, self._on_end
         )
+        # The names first: with a name that is taken no task may be started, and a child is found under its
+        # names from its first step.
         self._register(slot, incarnation)
         slot.begin(incarnation)
         self.nursery.start_soon(incarnation.run, name=incarnation.endpoint.path)
+        # Put down before any wait: a stop that comes from inside this child is a deadlock, and must be seen
+        # as one.
         self.awaited[incarnation] = incarnation.settled
         slot.start = start = Start(slot, incarnation)
         return start
@@ -97,6 +105,7 @@ class Children:
         """Wait until the child is ready or has ended. Raises `StartError`, held down."""
         slot, incarnation = start.slot, start.incarnation
         late = await self._await_start(start, incarnation.spec.start_timeout)
+        # Cleared before the outcome is dealt with: who waits for `over` finds a slot without a start.
         slot.start = None
         if late is not None:
             self._not_started(slot, incarnation, late)
@@ -133,6 +142,7 @@ class Children:
                 registry.expect(slot.spec.name, slot.kept)
                 slot.names |= {slot.spec.name}
         except AlreadyRegistered as error:
+            # Closed at once: its ref exists, and a monitor on it must see an end.
             incarnation.endpoint.close(Killed())
             taken = AlreadyStarted(slot.spec.id, error.ref)
             slot.ended(taken.reason, "down")
@@ -143,6 +153,7 @@ class Children:
         incarnation = start.incarnation
         took = None if start.aborted else await self._settled(incarnation, limit)
         late: ExitReason | None = None
+        # `settled` may have come in the tick in which the time ran out: then it counts as ready.
         if not incarnation.settled.is_set():  # from here on it cannot become ready any more
             too_slow = None if start.aborted else took  # as of now: a stop may come while it is being killed
             await self._abort(incarnation)
@@ -150,7 +161,9 @@ class Children:
                 late = incarnation.reason or Killed()
             else:
                 late = Crash(StartTimeout(too_slow, incarnation.last_words))
+        # Only after its death: until then a request from inside it still is a deadlock.
         del self.awaited[incarnation]
+        # Readiness came: `extend` from here must not move a deadline of a scope that is left.
         incarnation.patience = None
         return late
 
@@ -166,6 +179,7 @@ class Children:
         begun = trio.current_time()
         incarnation.patience = patience = trio.CancelScope(deadline=begun + limit)
         await wait_in_time(incarnation.settled, patience)
+        # Rounded: differences of clock readings would show as 4.999999999.
         return round(patience.deadline - begun, 6)
 
     def _ignored(self, slot: Slot) -> None:
@@ -190,12 +204,14 @@ class Children:
     def leave(self) -> None:
         """The supervisor ends, after its children: forget them. Names that are due stay so for its parent."""
         for slot in self.slots.values():
+            # All names pass to the parent before the slots are dropped, which would declare them as gone.
             self.left.update(dict.fromkeys(slot.names, slot.kept))
             slot.names = frozenset()
         self.drop(*self.slots)
 
     def forget(self, slot: Slot) -> None:
         """Drop a child, unless that was done before."""
+        # The id may be held by a new child meanwhile, which this must not drop.
         if self.slots.get(slot.spec.id) is slot:
             self.drop(slot.spec.id)
 
@@ -205,8 +221,10 @@ class Children:
             self._call(slot, slot.kept.resting + slot.kept.dropped)
 
     def _call(self, slot: Slot, left: Iterable[Callable[[], object]]) -> None:
+        # Names first: a callback that looks one up must not find it still due.
         self._settle(slot, slot.names)
         for fn in left:
+            # One callback's failure must not keep the others from running: they free locks and folders.
             try:
                 fn()
             except BaseException as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
@@ -227,6 +245,7 @@ class Children:
         if incarnation.delegate is None:
             return
         for name, owner in incarnation.delegate.left.items():
+            # Only if it is still due there: a name that was registered elsewhere meanwhile has an owner.
             if self._system.registry.pass_on(name, owner, slot.kept):
                 slot.names |= {name}
 
@@ -237,6 +256,7 @@ class Children:
 
     async def stop_all(self, slots: Iterable[Slot]) -> None:
         """Stop children one after another, each dead before the next is asked."""
+        # A copy: each stop lets other tasks change the table.
         for slot in list(slots):
             await self.stop(slot)
 
@@ -246,25 +266,31 @@ class Children:
             for slot in list(slots):
                 nursery.start_soon(self.stop, slot)
 
+    # An interrupt in the middle would leave a slot that says `stopping` without anyone who stops it.
     @trio.lowlevel.enable_ki_protection
     async def stop(self, slot: Slot) -> None:
         """Stop a child by its `shutdown`, and wait for its death, however long that takes."""
         if slot.start is not None:
             slot.start.abort()
+            # The start's own task ends the child; two that end one slot would both report it.
             await slot.start.over.wait()
         incarnation = slot.incarnation
+        # Nothing runs at the slot, yet orphans of a nested supervisor may live in its home.
         if incarnation is None:
             slot.state = "down"
             if slot.orphans is not None:
                 await slot.orphans.stop("brutal_kill" if self._killed else slot.spec.grace)
             return
         slot.state = "stopping"
+        # From here a request from inside the child would wait for itself: `waits_for_current_task` must know.
         self.awaited[incarnation] = incarnation.ended
         await self._end(incarnation, by_force=False)
         del self.awaited[incarnation]
         self._stopped(slot, incarnation)
 
     async def _end(self, incarnation: Incarnation, *, by_force: bool) -> None:
+        # once the tree is killed no child is asked any more: a polite stop would spend the grace of the
+        # parent.
         if self._killed or by_force:
             incarnation.kill()
         else:
@@ -272,10 +298,12 @@ class Children:
         await incarnation.ended.wait()
 
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
+        # The table is brought up to date before the event is emitted: a subscriber may look at it.
         reason = incarnation.reason or Killed()
         self.ended(slot, incarnation, reason, "down")
         path, ref = incarnation.endpoint.path, incarnation.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         spec = slot.spec
+        # A forced end is no failure of the child's shutdown.
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
             self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))

@@ -29,11 +29,14 @@ STAND_IN: Final[ContextVar[StandIn | None]] = ContextVar("proctor.stand_in", def
 
 def waited_for() -> Iterator[Incarnation]:
     """The incarnations that cannot end before the current task goes on, innermost first."""
+    # Up the tree of tasks: a task belongs to the child in whose task its nurseries hang.
     task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
     nursery: trio.Nursery | None = None
     while task is not None:
         incarnation = _living_in(task)
         if incarnation is not None:
+            # Tasks in the actor's own nurseries are cancelled by its end, so they do not hold it up; nor does
+            # anything above.
             if nursery is not None and incarnation.owns(nursery):
                 return
             yield incarnation
@@ -47,6 +50,8 @@ def _living_in(task: trio.lowlevel.Task) -> Incarnation | None:
         return stand_in.incarnation
     context = task.context.get(CONTEXT)
     control = None if context is None else context.ref.endpoint.control
+    # A task inherits its parent's context, so the context alone does not say that this is the child's main
+    # task.
     if isinstance(control, Incarnation) and control.endpoint.task is task:
         return control
     return None

@@ -197,6 +197,7 @@ class Window:
 
     def add(self, now: float, cause: ExitReason) -> bool:
         """Count one restart at time `now` (seconds, not decreasing); False means give up."""
+        # Strictly older, as in OTP: a restart exactly `period` ago still counts.
         while self.entries and now - self.entries[0][0] > self.period:
             self.entries.popleft()
         self.entries.append((now, cause))

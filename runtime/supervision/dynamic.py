@@ -65,6 +65,7 @@ class DynamicLoop(SupervisorLoop):
         return (await self.ask_start(partial(self.begin_child, spec), self._withdraw)).ref
 
     async def _withdraw(self, start: Start) -> None:
+        # By slot, not by id: another child may have the id by now.
         if self.slots.get(start.slot.spec.id) is start.slot:
             await self.children.stop(start.slot)
             self.children.forget(start.slot)
@@ -85,6 +86,7 @@ class DynamicLoop(SupervisorLoop):
     async def terminate(self, ref: AnyRef) -> tuple[LateStop, ...]:
         """Stop a child and forget it."""
         slot = self.slots.get(ref.path.rpartition("/")[2])
+        # An id can be given again: the Ref has to be that of the last incarnation.
         if slot is None or slot.latest is not ref:
             raise NotFound(ref.path)
         with self.system.late.report(ref.path) as report:

@@ -76,10 +76,12 @@ class EndClock:
 
     def _expire(self) -> None:
         child = self._incarnation
+        # Killed meanwhile: it has the clock of `begin_kill` now, and is not overdue.
         if child is None or child.is_killed:
             return
         path, ref = child.endpoint.path, child.endpoint.ref
         overdue = ChildOverdue(path=path, ref=ref, grace=self._grace, doing=_doing(child.endpoint.task))
+        # Before the kill: afterwards its tasks would show their clean-up, not the call in which they hung.
         self._publish(child, overdue)
         child.kill_overdue()
 
@@ -131,6 +133,7 @@ class LateStops:
     def report(self, path: str) -> StopReport:
         """A report on the stop of what stands at `path` and below it, which begins now."""
         report = StopReport(path, self._reports)
+        # These were late before this stop began, but it waits for them as well.
         for events in self._living.values():
             for event in events:
                 report.add(event)
@@ -170,6 +173,8 @@ def _doing(task: trio.lowlevel.Task | None) -> tuple[str, ...]:
         if len(lines) == TASKS_SHOWN:
             break
         calls = [_call(frame, line) for frame, line in one.iter_await_frames()]
+        # The program's own frames say most; those of Trio and of the runtime are shown only where there are
+        # no others.
         own = [call for call, is_own in calls if is_own] or [call for call, _ in calls]
         lines.append(f"{one.name}: {' > '.join(own[-FRAMES_SHOWN:])}")
     return tuple(lines)

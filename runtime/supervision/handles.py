@@ -45,6 +45,7 @@ class AnySupervisor:
     def follow(self, loop: SupervisorLoop) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
         self._loop = loop
+        # The new event before the old one is set: a task that wakes may wait for the next change at once.
         followed, self._followed = self._followed, trio.Event()
         followed.set()
 

@@ -52,6 +52,8 @@ class Watch:
         self._timers.judge_at(time, Step(self, step))
 
     def _look(self, seconds: float) -> None:
+        # The alarm is not moved at each beat, which would cost a heap operation: it looks at the last beat
+        # when it rings.
         due = self._incarnation.beaten_at + seconds
         if due > trio.current_time():
             self._at(due, partial(self._look, seconds))
@@ -64,6 +66,7 @@ class Watch:
 
     @trio.lowlevel.enable_ki_protection
     async def _probe(self, probe: Probe) -> None:
+        # Outside the child's scopes: a probe must neither hold up a stop nor count as a task of the child.
         with self._probing:
             self._fail(Crash(await self._failed(probe)))
 
@@ -75,6 +78,7 @@ class Watch:
             row = 0 if error is None else row + 1
             if error is not None and row == probe.failures:
                 return ProbeFailed(row, error)
+            # A slow probe delays the next one; those that were missed are not made up for in a burst.
             due = max(due + probe.period, trio.current_time())
 
 

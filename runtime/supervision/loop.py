@@ -87,18 +87,23 @@ class SupervisorLoop:
 
     def stop(self, reason: ExitReason) -> None:
         """End in order, with `reason`; starts in progress are aborted."""
+        # The flag first: the outcome of a start that is aborted below is judged by it.
         self._end_with(reason)
         self.children.abort_starts()
         self._news.set()
 
     def _end_with(self, reason: ExitReason) -> None:
         if self._reason is None:
+            # The first reason stays: a stop that follows a failure is only its effect.
             self._reason = reason
+            # Opened as the end begins: what is late from now on belongs to this stop.
             self._report = self.system.late.report(self.path)
+            # Refuses messages and, at a root, ends the waits for names, which no restart will fill.
             self.endpoint.control.ending()
 
     def kill(self) -> None:
         """End at once: all children are killed."""
+        # Before `stop`: the reason of the end, and the way in which the children end, follow from it.
         self._killed = True
         self.stop(Killed())
         self.children.kill()
@@ -145,9 +150,12 @@ class SupervisorLoop:
 
     @trio.lowlevel.enable_ki_protection
     async def _request(self, answer: Callable[[Call], Awaitable[None]]) -> Any:
+        # A caller that is cancelled by now has asked nothing; behind this line the request stands.
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.endpoint.exit is not None:
             raise NoProc(self.ref)
+        # Before it is queued: the loop is busy with what waits for this task, and would never come to the
+        # request.
         if self.children.waits_for_current_task():
             raise WouldDeadlock(self.path)
         call = Call(answer, self.endpoint, float("inf"))
@@ -156,6 +164,7 @@ class SupervisorLoop:
         return await call.wait()
 
     async def _answer(self, work: Callable[[], Awaitable[object]], call: Call) -> None:
+        # Its caller was cancelled meanwhile: what it asked for must not be done any more.
         if call.settled:
             return
         try:
@@ -200,12 +209,15 @@ class SupervisorLoop:
         """Conclude a start, here or beside the loop; False only if it failed here."""
         if not decide.starts_beside(self.flags.strategy, start.slot.spec.start_order):
             return await conclude(start)
+        # In the children's nursery: the loop goes on, and its end waits for this task as well.
         self.children.nursery.start_soon(self._conclude_beside, start, conclude)
         return True
 
     @trio.lowlevel.enable_ki_protection
     async def _conclude_beside(self, start: Start, conclude: Callable[[Start], Awaitable[bool]]) -> None:
         await conclude(start)
+        # The outcome may have ended the supervisor: the other starts are aborted now, not when the loop comes
+        # to it.
         if self._ending:
             self.children.abort_starts()
         start.over.set()
@@ -215,6 +227,7 @@ class SupervisorLoop:
         self._exits.append(incarnation)
         self._news.set()
 
+    # An interrupt inside would leave children without a supervisor.
     @trio.lowlevel.enable_ki_protection
     async def run(self, ready: Callable[[], None]) -> None:
         """Start the children, serve, stop the children. `failure` says why it could not start or gave up."""
@@ -223,7 +236,10 @@ class SupervisorLoop:
                 ready()
                 self.was_ready = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
+            # Returns at once where a start failed, since that has set the end.
             await self._serve()
+            # Before the first stop: a start that ends well later would put up a child behind one that was
+            # stopped.
             await self.children.end_starts()
             await self._stop_children()
             self.children.leave()
@@ -251,12 +267,15 @@ class SupervisorLoop:
 
     async def _serve(self) -> None:
         while not self._ending:
+            # Exits first, or a request would see a child that is dead. After a restart a request has its
+            # turn, or a child that crashes in a circle would starve all callers.
             if self._requests and self.may_start and (self._restarted or not self._exits):
                 self._restarted = False
                 await self._requests.popleft()()
             elif self._exits:
                 await self._on_exit(self._exits.popleft())
             else:
+                # No checkpoint since the queues were looked at, so the new event can miss no news.
                 self._news = trio.Event()
                 await self._news.wait()
 
@@ -309,6 +328,7 @@ class SupervisorLoop:
         try:
             await self.children.finish(start)
         except StartError as error:
+            # An aborted start failed because of another one, and that is the failure to report.
             if not start.aborted:
                 self._fail_to_start(start.slot.spec.id, error, failures)
 
@@ -322,10 +342,12 @@ class SupervisorLoop:
         slot = self.slots.get(incarnation.spec.id)
         if slot is not None and slot.start is not None and slot.incarnation is incarnation:
             await slot.start.over.wait()  # it ended in this moment: first comes whether it was ready
+        # An exit counts only for the incarnation that the slot holds: a stop phase has consumed others.
         if slot is None or slot.incarnation is not incarnation:
             return
         reason = incarnation.reason or Killed()
         action = decide.after_exit(slot.spec.restart, reason, self.system.restarts)
+        # The table before the event: a subscriber may look at it.
         self.children.ended(slot, incarnation, reason, "restarting" if action == "restart" else "down")
         if action == "drop":
             self.children.drop(slot.spec.id)
@@ -359,6 +381,7 @@ class SupervisorLoop:
         return (decide.Peer(slot.spec.significant, slot.state != "down") for slot in self.slots.values())
 
     async def _restart(self, slot: Slot, reason: ExitReason) -> None:
+        # An interrupt or a stop has come: a child started now would be stopped again at once.
         if not self.may_start:
             slot.state = "down"
             return
@@ -366,6 +389,7 @@ class SupervisorLoop:
         if limit is not None:
             self._give_up(slot, reason, limit)
             return
+        # Counted before the delay is computed: `attempt - 1` is the k of the back-off.
         slot.attempt += 1
         slot.restarts += 1
         delay_seconds = self._delay(slot)
@@ -377,6 +401,7 @@ class SupervisorLoop:
             self._restarted = True
             await self._carry_out(self._plan(slot))
         else:
+            # Not waited for here, or the loop would serve no one else during the delay.
             self.system.timers.at(trio.current_time() + delay_seconds, DelayedRestart(self, slot))
 
     def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
@@ -394,6 +419,7 @@ class SupervisorLoop:
             return self._window
         if slot.window is None:
             slot.window = decide.Window(self.flags.intensity, self.flags.period)
+        # The flags may have been changed since the window was made.
         slot.window.intensity, slot.window.period = self.flags.intensity, self.flags.period
         return slot.window
 
@@ -404,10 +430,12 @@ class SupervisorLoop:
 
     def resume(self, slot: Slot) -> None:
         """The time of a restart that was put off has come."""
+        # As a request, not in the timer's task: only the loop changes the table.
         self._requests.append(partial(self._restart_now, slot, slot.count))
         self._news.set()
 
     async def _restart_now(self, slot: Slot, count: int) -> None:
+        # The child may have been started, stopped or dropped between the alarm and this turn.
         if self.is_restart_due(slot, count):
             await self._carry_out(self._plan(slot))
 
@@ -440,6 +468,7 @@ class SupervisorLoop:
         return decide.group_plan(self.flags.strategy, members, slot.spec.id)
 
     async def _carry_out(self, plan: decide.Plan) -> None:
+        # All are down before the first is started: children of a group depend on each other.
         await self._stop([self.slots[id] for id in plan.stop])
         # a first start that was aborted or failed meanwhile is held no more
         self.children.drop(*(id for id in plan.drop if id in self.slots))
@@ -474,6 +503,8 @@ class SupervisorLoop:
         action = decide.after_failed_restart(slot.spec.restart, reason, self.system.restarts)
         if action == "restart":
             slot.state = "restarting"
+            # As a request: exits that wait are handled first, and a child that fails at once does not hold
+            # the loop.
             self._requests.append(partial(self._retry, slot, slot.count, reason))
         elif action == "terminate":
             self._end_tree(slot, reason)
@@ -483,6 +514,7 @@ class SupervisorLoop:
         return action not in ("restart", "terminate")
 
     async def _retry(self, slot: Slot, count: int, reason: ExitReason) -> None:
+        # A restart that fails without waiting would spin the loop and let no other task run.
         await trio.lowlevel.checkpoint()
         if self.is_restart_due(slot, count):
             await self._restart(slot, reason)
@@ -528,12 +560,15 @@ class SupervisorLoop:
 
     async def change(self, specs: Sequence[ChildSpec], changes: Mapping[str, Any]) -> None:
         """Go on with other flags and specs."""
+        # Raises before anything has changed.
         self.flags = flags = changed_flags(self.flags, changes, specs, self.slots)
         self._window.intensity, self._window.period = flags.intensity, flags.period
         slots = changed_slots(self.slots, specs)
+        # In place: the dictionary is shared with `children`, and with the router of a pool.
         self.slots.clear()
         self.slots.update(slots)
         for id, slot in slots.items():
+            # A temporary child is never restarted, so the restart that was due is dropped.
             if slot.state == "restarting" and slot.spec.restart == "temporary":
                 self.children.drop(id)
         self._rest_those_not_due()

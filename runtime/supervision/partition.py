@@ -73,9 +73,11 @@ class PartitionLoop(SupervisorLoop):
         if not _is_int(number) or not 0 <= number <= most:
             raise InvalidSpec("partitions", number, f"an int from 0 to {most}", of=self.path)
         if number < before:
+            # Before they are stopped: no further message is routed to the partitions above.
             self.partitions = number
             await self._shrink(before, number)
         else:
+            # All are ready before a key leads to one of them.
             await self._grow(before, number)
             self.partitions = number
         return before
@@ -90,6 +92,7 @@ class PartitionLoop(SupervisorLoop):
             try:
                 await self._start_partition(spec)
             except StartError:
+                # One failed: those that were started before it are taken down, so that nothing has changed.
                 await self._shrink(at, before)
                 raise
 

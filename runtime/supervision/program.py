@@ -88,10 +88,12 @@ class Program(Bridge):
     async def __call__(self, *, task_status: Report) -> None:
         """Run it in the child's task."""
         run = _Run(self, task_status)
+        # Before the first wait, as `Bridge` demands: a stop has to find it.
         task_status.delegate = run
         try:
             await run.live()
         except ProcessError:
+            # The start failed because a stop cut it short: then the reason is the stop.
             if run.asked is None:
                 raise
             raise Exit(run.asked) from None
@@ -112,6 +114,7 @@ class _Run:
 
     def stop(self, reason: ExitReason) -> None:
         self.asked = self.asked or reason
+        # Before the process exists there is only `prepare` to cut short.
         if self._process is None:
             self._before.cancel(reason=str(reason))
         else:
@@ -123,6 +126,7 @@ class _Run:
             self._before.cancel(reason="killed")
         else:
             self._process.kill()
+            # A bare kill for a ladder: this also sweeps the group, reaps and drains.
             self._process.begin_stop(ladder=(Step("kill"),))
 
     async def live(self) -> None:
@@ -134,6 +138,7 @@ class _Run:
             watch = self._watched(ready, stack)
             with self._before:
                 await watch.prepare()
+            # The scope has swallowed its cancellation, so the request has to be looked at.
             if self._killed or self.asked is not None:
                 raise Exit(self.asked or Killed())
             command = self._program.command
@@ -154,6 +159,7 @@ class _Run:
                 await process.wait()
             else:
                 await self._wait_and_watch(process, watch)
+        # After the block: only then is the output drained and stderr complete.
         self._end(process)
 
     def _open(self, command: Command, watch: Watch | None) -> AbstractAsyncContextManager[Process]:
@@ -166,6 +172,8 @@ class _Run:
             stop_signal=program.stop_signal,
             on_stdout=_both(to_watch, "stdout", program.on_output) or _forget,
             on_stderr=_both(to_watch, "stderr", program.on_stderr),
+            # By a callback: a stop that comes while the block is being entered has to reach the process
+            # already.
             on_birth=self._born,
         )
 
@@ -177,6 +185,7 @@ class _Run:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._become_ready, process, watch)
                 await process.wait()
+                # A dead process never becomes ready, and readiness may wait without a limit of its own.
                 nursery.cancel_scope.cancel(reason="the process ended")
         except BaseExceptionGroup as group:
             raise_one_of(group)

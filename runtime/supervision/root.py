@@ -54,34 +54,43 @@ class Root:
 
     def _interrupted(self) -> None:
         self._interrupts += 1
+        # The body, too: it may be waiting for an answer that no child will give now.
         self.body.cancel(reason="interrupted")
         if self._interrupts == 1:
             self.loop.stop(Shutdown("interrupted"))
         else:
+            # A second Ctrl-C means now: no grace is waited for.
             self.loop.kill()
 
     @trio.lowlevel.enable_ki_protection
     async def serve(self) -> None:
         """Run the loop, behind the shield."""
+        # Per Trio run: the trees of a run in another thread must not be killed from here.
         roots = ROOTS.get()
         if roots is None:
             ROOTS.set(roots := {})
         roots[self.loop] = None
         try:
+            # A cancellation from outside would cut the children's own stops short; the sentinel turns it into
+            # a stop. The children's graces bound the shield.
             with trio.CancelScope(shield=True):
                 await self._run_with_deadlines()
         finally:
             del roots[self.loop]
+            # On every path: `wait` sits behind a shield, and only `ended` releases it.
             self._close()
 
     async def _run_with_deadlines(self) -> None:
         async with trio.open_nursery() as nursery:
+            # Around the loop, not in the children's nursery: the clocks run on while the children stop.
             self.system.timers.nursery = nursery
             nursery.start_soon(self.system.deadlines.run)
             await self.loop.run(self.settled.set)
+            # Only after the loop: until here the timers judge children that end too late.
             nursery.cancel_scope.cancel(reason="the supervisor ended")
 
     def _close(self) -> None:
+        # The endpoint first: its end is an event, and events are closed behind it.
         self.loop.endpoint.close(self.loop.reason)
         self.system.events.close()
         if self.loop.failure is not None:
@@ -95,15 +104,21 @@ class Root:
         try:
             await trio.sleep_forever()
         finally:
+            # The cancellation reaches this task alone, and becomes a stop in order; the last cancel of
+            # `open_root` finds it stopped already.
             self.loop.stop(Shutdown())
 
     async def wait(self, event: trio.Event) -> None:
         """Wait for `event` behind a shield; an interrupt meanwhile is noted, and the second kills."""
+        # The children are stopped before the block is left, whatever cancels it; their `shutdown` times bound
+        # the wait.
         with trio.CancelScope(shield=True):
             while not event.is_set():
                 try:
                     await event.wait()
                 except KeyboardInterrupt as error:
+                    # Trio raises Ctrl-C in the main task, which waits here; leaving the loop would leave the
+                    # children.
                     self.system.interrupt(error)
 
     async def wait_started(self) -> None:
@@ -114,9 +129,12 @@ class Root:
         if self.system.interrupted is not None:
             raise self.system.interrupted
         try:
+            # The wait above was shielded: a cancellation that came meanwhile is delivered here, before the
+            # body runs.
             await trio.lowlevel.checkpoint_if_cancelled()
         except KeyboardInterrupt as error:
             self.system.interrupt(error)
+            # The tree has to be down before the interrupt goes on.
             await self.wait(self.ended)
             raise
         if not self.loop.was_ready:  # one of its children stopped it
@@ -130,10 +148,12 @@ class Root:
             with self.body:
                 yield
         except trio.Cancelled:
+            # Not noted as the body's error: Trio takes it out at the scope that it belongs to.
             raise
         except BaseException as error:  # noqa: BLE001  # raised by raise_outcome, outside the nursery's group
             self.note(error)
         finally:
+            # On every path, the cancelled one as well: no child outlives the block.
             self.loop.stop(Shutdown())
             await self.wait(self.ended)
 
@@ -144,6 +164,8 @@ class Root:
 
     def raise_outcome(self) -> None:
         """Raise what the whole came to, bare; nothing if it ended well."""
+        # Before everything else: it is what the person at the terminal did, and errors of a stopping tree
+        # follow from it.
         if self.system.interrupted is not None:
             raise self.system.interrupted from None
         failure = self.loop.failure
@@ -190,10 +212,12 @@ async def open_root(
             await root.wait_started()
             async with root.supervised():
                 yield root.loop.handle
+            # Ends the sentinel; the loop has ended by now.
             outer.cancel_scope.cancel(reason="the supervisor ended")
     except BaseExceptionGroup as group:
         # a SIGINT that the nursery's own wait was given, all else having ended
         root.system.take_interrupt(group)
         raise
     finally:
+        # In `finally`: it replaces the group in which the nursery has wrapped the error by the bare one.
         root.raise_outcome()

@@ -52,6 +52,8 @@ class Router:
     def route(self, key: Hashable, number: int) -> int:
         """The place for a message with `key`, of `number` places. Raises `PoolOverloaded`."""
         if self._options.max_queued is not None:
+            # Room first, for all routings alike: a choice that is refused must not move the turn or a sticky
+            # key.
             self._make_room(self._options.max_queued, number)
         return self._pick(self, key, number)
 
@@ -88,6 +90,7 @@ class Router:
     def sticky(self, key: Hashable, number: int) -> int:
         """The worker that had this key before, while that lives; else the least loaded."""
         place, count = self._sticky.get(key, (number, 0))
+        # The count, too: a restarted worker has lost what it had kept about the key.
         if place < number and self._worker(place) is not None and self._slots[str(place)].count == count:
             self._sticky.move_to_end(key)
             return place

@@ -55,6 +55,7 @@ class Interval:
         if due is None:
             return now + self.seconds
         following = due + self.seconds * (math.floor((now - due) / self.seconds) + 1)
+        # The division can round to `now` itself, and the job would run twice.
         return following if following > now else following + self.seconds
 
 
@@ -112,9 +113,11 @@ class Scheduled:
     async def _wait(self, due: float, as_of: float) -> float:
         """Wait until `due`, which was computed when the clock showed `as_of`; returns what was waited for in the end."""
         while (now := self.clock()) < due:
+            # The clock was wrong before, so what was computed by it is void.
             if now < as_of - DAY:
                 due, as_of = self.timetable.after(now), now
             await trio.sleep(min(due - now, self.timetable.recheck))
+        # A job that is due all the time must still let others run.
         await trio.lowlevel.checkpoint()
         return due
 

@@ -46,8 +46,12 @@ async def run_nested(loop: SupervisorLoop, incarnation: Incarnation) -> NoReturn
     # a stop may have come in the tick in which a set-up returned: a child started in a cancelled scope would run to
     # its first checkpoint, and keep its name
     await trio.lowlevel.checkpoint_if_cancelled()
+    # Before the first child: from here a stop goes to the loop, which stops in order, and not to the scope of
+    # this task.
     incarnation.delegate = loop
     await loop.run(incarnation.started)
+    # Ended before it was ready: the parent gets the cause of the failed start, not the shutdown that
+    # followed.
     if not incarnation.has_started and loop.failure is not None:
         raise _as_start_failure(loop.failure)
     raise Exit(loop.reason)

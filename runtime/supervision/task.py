@@ -33,6 +33,7 @@ class Task(Generic[T]):
 
     async def run(self, *, task_status: Incarnation) -> None:
         """The body of the child. For its supervisor."""
+        # Before `started`: the starter goes on from there and reads it.
         self.ref = task_status.ref
         task_status.started()
         work, self._work = self._work, None
@@ -55,6 +56,7 @@ class Task(Generic[T]):
             with trio.CancelScope(deadline=until(timeout)):
                 await self.wait_ended()
         finally:
+            # After a time-out or a cancellation, too: the result can still be fetched.
             self._delivery = "open"
         if self.ref.exit_reason is None:
             raise CallTimeout(self.ref, timeout or 0.0)
@@ -70,6 +72,7 @@ class Task(Generic[T]):
         self._delivery = "done"
         if not isinstance(self.ref.exit_reason, Normal):
             raise self.failure()
+        # Let go of here: a task object may be kept for long.
         value, self._value = self._value, None
         return cast("T", value)
 
@@ -90,6 +93,7 @@ class Task(Generic[T]):
             self.ref.exit(Shutdown())
             with trio.move_on_after(grace) as asked:
                 return await self.wait_ended()
+            # The loop may have stalled: the task gets the time by which the clock was looked at late.
             with trio.move_on_after(seconds_late(asked.deadline)):
                 return await self.wait_ended()
         self.ref.kill()
@@ -100,11 +104,13 @@ class Task(Generic[T]):
         if self.ref.exit_reason is None:
             self._dismissed = True
             self.ref.exit(Shutdown())
+            # A cancelled caller leaves no task behind; the grace of the task's spec bounds the wait.
             with trio.CancelScope(shield=True):
                 await self.wait_ended()
 
     async def abandon(self) -> None:
         """Its start was given up: end it as `dismiss` does, or have it never begin."""
+        # A start that is still queued then runs nothing.
         self._work = None
         if hasattr(self, "ref"):
             await self.dismiss()

@@ -80,6 +80,7 @@ class TaskStream(Generic[Item, T]):
         return self
 
     async def __anext__(self) -> TaskResult[T] | TaskExit[Item]:
+        # Outcomes at hand must not starve the tasks that make them.
         await trio.lowlevel.checkpoint()
         while self._given not in self._done:
             if self._exhausted and self._given == self._taken:
@@ -88,6 +89,7 @@ class TaskStream(Generic[Item, T]):
             await self._news.wait()
         outcome = self._done.pop(self._given)
         self._given += 1
+        # Only now: room counts what is between source and consumer, done or not.
         self._room.release()
         return outcome
 
@@ -101,6 +103,7 @@ class TaskStream(Generic[Item, T]):
     async def _feed(self, nursery: trio.Nursery) -> None:
         try:
             while True:
+                # Room before the item: an item taken without room would be lost by a cancellation.
                 await self._room.acquire()
                 try:
                     item = await anext(self._source)
@@ -109,6 +112,7 @@ class TaskStream(Generic[Item, T]):
                 nursery.start_soon(self._watch, await self._start(item), item, self._taken)
                 self._taken += 1
         finally:
+            # Also when cancelled: a generator of the owner may hold a file or a connection.
             await self._source.aclose()
         self._exhausted = True
         self._news.set()
@@ -120,6 +124,7 @@ class TaskStream(Generic[Item, T]):
                 await task.wait_ended()
             await self._settle(task, item, position)
         finally:
+            # Whatever ends this watch must not leave its task running.
             await task.dismiss()
 
     async def _settle(self, task: Task[T], item: Item, position: int) -> None:

@@ -106,6 +106,7 @@ class TaskSupervisor(AnySupervisor):
         `shutdown` is what the supervisor grants it at a stop. Raises `MaxChildren`, and what every request raises.
         """
         task: Task[T] = Task(partial(fn, *args))
+        # A flag, not `except`: a cancelled start has to leave no task either.
         started = False
         try:
             await self._dynamic.start(ChildSpec(_id(fn), task.run, restart="temporary", shutdown=shutdown))
@@ -131,6 +132,7 @@ class TaskSupervisor(AnySupervisor):
         task = await self.async_nolink(fn, *args, shutdown=shutdown)
         try:
             with trio.CancelScope() as block:
+                # Before the body runs: of a task that has ended already it is notified at once.
                 watch(_Tie(task, block), task.ref, task.ref.endpoint)
                 yield task
                 await task.wait_ended()

@@ -38,6 +38,7 @@ class Tree(TreeContext):
         """Record the first interrupt. From here on nothing is started or restarted in the whole tree."""
         if self.interrupted is None:
             self.interrupted = error
+        # Each time: the second interrupt kills.
         self.on_interrupt()
 
 
