@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from proctor.actors import errors as e
-from proctor.actors.error_kinds import chain, facts_of, is_retryable
+from proctor.actors.error_kinds import chain, facts_of, is_retryable, is_safe_to_repeat
 from proctor.actors.gateways.openai.requests import InvalidRequest
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.serving.chunks import ToolOutput, ToolUse
@@ -47,11 +47,21 @@ TYPES: Mapping[int, str] = {
 
 @attrs.frozen
 class Fault:
-    """An error as a response: its status, its body, and the seconds after which a retry may help."""
+    """An error as a response. `retry_after` are the seconds after which a retry may help; `is_repeatable` says that nothing of the
+    request was carried out."""
 
     status: int
     body: Body
     retry_after: int | None = None
+    is_repeatable: bool = False
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that tell clients whether and when to repeat the request."""
+        # the SDKs of OpenAI (Python 3.54) repeat 408, 409, 429 and each 5xx twice unless this header forbids it: an agent
+        # would carry out its prompt three times
+        headers = {"x-should-retry": "true" if self.is_repeatable else "false"}
+        return headers if self.retry_after is None else {**headers, "retry-after": str(self.retry_after)}
 
 
 def status_of(error: BaseException) -> int:
@@ -74,7 +84,7 @@ def fault_of(error: BaseException, *, status: int | None = None, code: str | Non
     }
     if (delivery := e.delivery_of(error)) is not None:
         record["delivery"] = delivery.facts()
-    return Fault(status, {"error": record}, _retry_after(error, status))
+    return Fault(status, {"error": record}, _retry_after(error, status), is_safe_to_repeat(error))
 
 
 def _code(error: BaseException) -> str | None:

@@ -140,8 +140,7 @@ def _json(body: Body, status: int = 200, headers: Mapping[str, str] | None = Non
 
 
 def _failed(fault: Fault) -> Response:
-    after = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
-    return _json(fault.body, fault.status, after)
+    return _json(fault.body, fault.status, fault.headers)
 
 
 class _ChatResponse(Response):

@@ -16,6 +16,7 @@ from openai import OpenAI
 from starlette.applications import Starlette
 
 from proctor.actors import errors as e
+from proctor.actors.delivery import Delivery
 from proctor.actors.gateways.openai import routes
 from proctor.actors.gateways.openai.requests import InvalidRequest, parse_request
 from proctor.actors.gateways.openai.responses import fault_of, status_of
@@ -278,6 +279,40 @@ async def test_an_error_behind_the_first_piece_is_the_last_that_comes() -> None:
         with pytest.raises(openai.APIError, match="provider 'agent': crashed"):
             await chat.ask(read)
     assert "".join(seen) == "so far"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_retries_by_itself_does_not_repeat_what_may_have_been_carried_out(
+    stream: bool,
+) -> None:
+    prompts = list[Any]()
+    async with serving(saying(status=3, heard=prompts)) as chat:
+        with pytest.raises(openai.InternalServerError, match="crashed") as caught:
+            await attrs.evolve(chat, client=chat.client.with_options(max_retries=2)).create(stream=stream)
+    assert len(prompts) == 1
+    assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("error", "repeats"),
+    [
+        (e.NotExecuted("a", "its queue is full"), "true"),
+        (e.AskNotSent("a", 1.0, delivery=Delivery(sent="no", stage="queued", elapsed=1.0)), "true"),
+        (e.NotInstalled("a", ["/b"], "npm"), "false"),
+        (
+            e.AskInterrupted(
+                "a", 1.0, acknowledged=True, delivery=Delivery(sent="yes", stage="tool", elapsed=1.0)
+            ),
+            "false",
+        ),
+        (e.MaybeExecuted("a", "killed", "gone"), "false"),
+        (e.BadOption("no such option"), "false"),
+    ],
+)
+def test_a_client_may_repeat_by_itself_only_what_never_reached_an_agent(
+    error: Exception, repeats: str
+) -> None:
+    assert fault_of(error).headers["x-should-retry"] == repeats
 
 
 async def test_a_usage_limit_says_when_to_come_again() -> None:
