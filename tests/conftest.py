@@ -74,8 +74,8 @@ def state_of_the_tests_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield
 
 
-TRACKER = "multiprocessing.resource_tracker"
-"""What Python starts beside the first process of `multiprocessing`, and keeps."""
+KEPT = ("multiprocessing.resource_tracker", "tests.proctor.fork_server")
+"""What stays to the end once a test needed it: Python's helper of `multiprocessing`, and the tests' own fork server."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def no_child_is_left() -> Iterator[None]:
             return
         threading.Event().wait(pause)
     left = {pid: _command(pid) for pid in children() - before}
-    left = {pid: command for pid, command in left.items() if TRACKER not in command}
+    left = {pid: command for pid, command in left.items() if not any(kept in command for kept in KEPT)}
     assert left == {}, f"left behind: {left}"
 
 

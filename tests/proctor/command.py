@@ -14,6 +14,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -21,16 +22,12 @@ from typing import IO, Self
 import attrs
 
 from proctor.cli.app import dispatch
+from tests.proctor.fork_server import Forked, fork
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROCTOR = (sys.executable, "-m", "proctor")
 PATIENCE = 60.0
-
-# the first terminal that a session's leader takes is its controlling one
-_WITH_TERMINAL = (
-    "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
 
 
 @attrs.frozen
@@ -109,15 +106,23 @@ def proctor_process(
     *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, under: str = ""
 ) -> Ended:
     """Run the command to its end in a process of its own; `under` as for `running`."""
-    done = subprocess.run(
-        [*_shell(under), *PROCTOR, *words],
-        input=stdin,
-        capture_output=True,
-        env=environment(home, **(env or {})),
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    with (
+        ThreadPoolExecutor(3) as pool,
+        running(*words, home=home, env=env, under=under, asked=True) as command,
+    ):
+        written = pool.submit(_write, command.stdin, stdin)
+        out, err = pool.map(_read_all, (command.out, command.err), timeout=PATIENCE)
+        written.result()
+        return Ended(command.end(), out, err)
+
+
+def _read_all(pipe: IO[bytes]) -> str:
+    return pipe.read().decode()
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), pipe:
+        pipe.write(data)
 
 
 def _shell(under: str) -> Sequence[str]:
@@ -178,14 +183,7 @@ class Terminal:
     def __init__(self, words: Sequence[str], home: Path, *, lines: int = 30) -> None:
         self.fd, inner = os.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _WITH_TERMINAL, *PROCTOR, *words],
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            start_new_session=True,
-            env=environment(home),
-        )
+        self.process = fork(words, [inner] * 3, environment(home), terminal=True)
         os.close(inner)
         self.seen = b""
 
@@ -228,7 +226,8 @@ class Terminal:
 class Running:
     """A command with pipes."""
 
-    process: subprocess.Popen[bytes]
+    process: Forked | subprocess.Popen[bytes]
+    stdin: IO[bytes]
     out: IO[bytes]
     err: IO[bytes]
 
@@ -252,22 +251,36 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    *words: str, home: Path, env: Mapping[str, str] | None = None, under: str = ""
+    *words: str, home: Path, env: Mapping[str, str] | None = None, under: str = "", asked: bool = False
 ) -> Generator[Running]:
-    """The command with pipes, gone after the block; `under` are words of a shell that set its limits before."""
-    pipe = subprocess.PIPE
-    command = [*_shell(under), *PROCTOR, *words]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        env=environment(home, **(env or {})),
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    """The command with pipes, gone after the block; unless it is `asked` something, its stdin is at its end.
+
+    `under` are words of a shell that set its limits before. What changes how an interpreter starts gets one of its
+    own, all else a fork.
+    """
+    (stdin, to_stdin), (out, to_out), (err, to_err) = [os.pipe() for _ in range(3)]
+    streams = (stdin, to_out, to_err)
+    try:
+        process = _start(words, streams, environment(home, **(env or {})), under)
+    finally:
+        for descriptor in streams:
+            os.close(descriptor)
+    with open(to_stdin, "wb") as pipe, open(out, "rb") as stdout, open(err, "rb") as stderr:
+        if not asked:
+            pipe.close()
         try:
-            yield Running(process, process.stdout, process.stderr)
+            yield Running(process, pipe, stdout, stderr)
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.send_signal(signal.SIGKILL)
+            process.wait(PATIENCE)
+
+
+def _start(
+    words: Sequence[str], streams: Sequence[int], chosen: Mapping[str, str], under: str
+) -> Forked | subprocess.Popen[bytes]:
+    of_the_interpreter = {name: value for name, value in chosen.items() if name.startswith("PYTHON")}
+    if not under and of_the_interpreter == {"PYTHONPATH": str(ROOT / "src")}:
+        return fork(words, streams, chosen)
+    stdin, stdout, stderr = streams
+    command = [*_shell(under), *PROCTOR, *words]
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=chosen)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import time
@@ -262,9 +263,10 @@ def test_the_doctor_survives_a_cli_that_says_no_version(kind: str, home: Path) -
 
 def test_the_doctor_survives_clis_that_are_none_and_one_that_hangs(home: Path) -> None:
     folder, plain, hangs = home / "folder", home / "plain", home / "hangs"
+    number = str(100_000_000 + os.getpid())  # of seconds: another run on this machine looks for another
     folder.mkdir()
     plain.write_text("x")
-    hangs.write_text("#!/bin/sh\nsleep 987654 &\nwait\n")
+    hangs.write_text(f"#!/bin/sh\nsleep {number} &\nwait\n")
     hangs.chmod(0o755)
     named = {"CLAUDE": folder, "CODEX": plain, "OPENCODE": home / "nowhere", "GEMINI": hangs}
     done = proctor(
@@ -280,4 +282,4 @@ def test_the_doctor_survives_clis_that_are_none_and_one_that_hangs(home: Path) -
     assert "no execute permission" in found["codex"][1]
     assert "OpenCode is not installed; install it with: " in found["opencode"][1]
     assert "no answer within 10 s" in found["gemini"][1]
-    assert processes_with("987654") == []
+    assert processes_with(number) == []

@@ -24,23 +24,21 @@ def test_a_server_over_stdio_says_beside_it_how_it_is_and_what_it_counts(home: P
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     words = ("--fleet", str(path), "--agents", f"scripted:{path.parent / 'a.ndjson'}", "--metrics")
     beside = ("--probes", "127.0.0.1:0", "--limit", "4", "--limit", "scripted=2")
-    with started(*words, *beside, home=home) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        base = told(process, r"serves probes at (http://\S+)")
-        token = told(process, r"Bearer (\S+)")
-        process.stdin.write(
+    with started(*words, *beside, home=home) as command:
+        base = told(command, r"serves probes at (http://\S+)")
+        token = told(command, r"Bearer (\S+)")
+        command.stdin.write(
             written(INITIALIZE, READY, calls(1, "ask_a", prompt="x"), calls(2, "scripted", prompt="y"))
         )
-        process.stdin.flush()
-        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+        command.stdin.flush()
+        answers = [json.loads(command.out.readline()) for _ in range(3)]
         with httpx2.Client(base_url=base, timeout=30, verify=False) as client:
             alive, strange = client.get("/healthz"), client.get("/metrics")
             client.headers["authorization"] = f"Bearer {token}"
             ready, scrape, none = (client.get(f"/{name}") for name in ("readyz", "metrics", "mcp"))
-        process.stdin.close()
-        assert process.wait(20) == 0
-        assert process.stdout.read() == b""
+        command.stdin.close()
+        assert command.end(20) == 0
+        assert command.out.read() == b""
     assert sorted(answer["id"] for answer in answers) == [0, 1, 2]
     assert (alive.status_code, strange.status_code, none.status_code) == (200, 401, 404)
     assert (ready.status_code, ready.json()["ready"]) == (200, True)

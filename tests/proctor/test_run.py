@@ -192,7 +192,7 @@ def shell(line: str, agent: str, home: Path) -> tuple[int, bytes]:
 
 @pytest.mark.covers("R044")
 def test_a_deadline_is_status_124_and_says_where_the_recording_is(home: Path, script: Script) -> None:
-    done = proctor("run", script(*HANGS), "hi", "--timeout=0.5s", "--quiet", home=home)
+    done = proctor("run", script(*HANGS), "hi", "--timeout=2s", "--quiet", home=home)
     assert done.status == 124
     assert "proctor: scripted did not finish in time" in done.complaint
     recording = Path(done.complaint.partition("(recording: ")[2].rstrip(")"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager, chdir
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,15 @@ from proctor.actors.errors import BadOption, FleetFaults
 from proctor.cli.commands.serve import Service
 from proctor.cli.parameters import ServeOptions
 from tests.fakes.mcp_client import INITIALIZE, READY, written
-from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with, proctor
+from tests.proctor.command import (
+    Running,
+    Terminal,
+    environment,
+    processes_with,
+    proctor,
+    proctor_process,
+    running,
+)
 from tests.proctor.metrics_page import names_promised
 
 ASKED = written(INITIALIZE, READY, {"id": 1, "method": "tools/list"})
@@ -63,17 +70,10 @@ def test_a_time_to_live_that_is_none_is_one_line(name: str, home: Path, fleet: P
 
 def served(*words: str, home: Path, **env: str) -> tuple[list[dict[str, Any]], str]:
     """What the command answers to a greeting and a look at its tools: every line of its stdout, and its stderr."""
-    done = subprocess.run(
-        [*PROCTOR, *words],
-        input=ASKED,
-        capture_output=True,
-        env=environment(home, **env),
-        timeout=PATIENCE,
-        check=False,
-        cwd=home,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+    with chdir(home):
+        done = proctor_process(*words, home=home, env=env, stdin=ASKED)
+    assert done.status == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()], done.err
 
 
 @pytest.fixture
@@ -137,15 +137,9 @@ def test_what_cannot_be_served_is_told_before_anything_starts(
 
 
 def test_wrong_words_end_the_command_and_nothing_is_served(home: Path) -> None:
-    done = subprocess.run(
-        [*PROCTOR, "serve", "--agents", "cloud"],
-        input=ASKED,
-        capture_output=True,
-        env=environment(home),
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert "unknown agent 'cloud'" in done.stderr.decode()
+    done = proctor_process("serve", "--agents", "cloud", home=home, stdin=ASKED)
+    assert (done.status, done.out) == (2, "")
+    assert "unknown agent 'cloud'" in done.err
 
 
 # -- with the client
@@ -159,23 +153,14 @@ async def over_stdio(fleet: Path, home: Path) -> AsyncGenerator[Client]:
         yield client
 
 
-@contextmanager
-def started(*words: str, home: Path, **env: str) -> Generator[subprocess.Popen[bytes]]:
+def started(*words: str, home: Path, **env: str) -> AbstractContextManager[Running]:
     """The command with pipes; killed behind the block where it still runs."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [*PROCTOR, "serve", *words], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home, **env)
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return running("serve", *words, home=home, env=env, asked=True)
 
 
-def told(process: subprocess.Popen[bytes], pattern: str) -> str:
+def told(command: Running, pattern: str) -> str:
     """What a line of its log says where `pattern` has a group."""
-    assert process.stderr is not None
-    while line := process.stderr.readline().decode():
+    while line := command.err.readline().decode():
         if found := re.search(pattern, line):
             return found[1]
     pytest.fail(f"it ended without {pattern!r}")
@@ -183,12 +168,12 @@ def told(process: subprocess.Popen[bytes], pattern: str) -> str:
 
 @asynccontextmanager
 async def over_http(fleet: Path, home: Path) -> AsyncGenerator[Client]:
-    with started("--fleet", str(fleet), "--http", "127.0.0.1:0", "--no-token", home=home) as process:
-        address = await trio.to_thread.run_sync(told, process, r"serves (http://\S+)")
+    with started("--fleet", str(fleet), "--http", "127.0.0.1:0", "--no-token", home=home) as command:
+        address = await trio.to_thread.run_sync(told, command, r"serves (http://\S+)")
         async with Client(address) as client:
             yield client
-        process.send_signal(signal.SIGTERM)
-        assert await trio.to_thread.run_sync(process.wait, 10) == 0
+        command.signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(command.end, 10) == 0
 
 
 # the SDK's client leaves the body of an answer to the garbage collector
@@ -240,8 +225,8 @@ async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the
     (home / "token").chmod(0o600)
     words = ("--fleet", str(fleet), "--agents", f"scripted:{script}", "--root", str(home), "--limit", "3")
     kept = ("--http", "127.0.0.1:0", "--token-env", "TOKEN", "--metrics")
-    with started(*words, *kept, home=home, TOKEN=f"@{home / 'token'}") as process:
-        address = await trio.to_thread.run_sync(told, process, r"serves (http://\S+)")
+    with started(*words, *kept, home=home, TOKEN=f"@{home / 'token'}") as command:
+        address = await trio.to_thread.run_sync(told, command, r"serves (http://\S+)")
         base = address.removesuffix("/mcp")
         async with httpx2.AsyncClient(base_url=base, timeout=30, verify=False) as http:
             names = ("healthz", "readyz", "metrics", "mcp")
@@ -253,8 +238,8 @@ async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the
                     answer = await client.call_tool(name, {"prompt": "hi"})
                     assert text_of(answer) == "done: hi"
             ready, scrape = [await http.get(f"/{name}") for name in ("readyz", "metrics")]
-        process.send_signal(signal.SIGTERM)
-        assert await trio.to_thread.run_sync(process.wait, 10) == 0
+        command.signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(command.end, 10) == 0
     assert (strange, foreign.status_code) == ([200, 401, 401, 401], 421)
     assert (ready.status_code, ready.json()["grade"]) == (200, "ok")
     families = [*text_string_to_metric_families(scrape.text)]
@@ -275,15 +260,13 @@ def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds(
     path.write_text("".join(f"{line}\n" for line in deaf))
     call = {"name": "scripted", "arguments": {"prompt": "x"}, "_meta": {"progressToken": "t"}}
     frame = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call})
-    with started("--agents", f"scripted:{path}", "--root", str(home), home=home) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(ASKED + frame.encode() + b"\n")
-        process.stdin.flush()
-        while b"I begin" not in (line := process.stdout.readline()):
+    with started("--agents", f"scripted:{path}", "--root", str(home), home=home) as command:
+        command.stdin.write(ASKED + frame.encode() + b"\n")
+        command.stdin.flush()
+        while b"I begin" not in (line := command.out.readline()):
             assert line
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(4) == 0
-        answer = json.loads(process.stdout.read().splitlines()[-1])
+        command.signal(signal.SIGTERM)
+        assert command.end(4) == 0
+        answer = json.loads(command.out.read().splitlines()[-1])
     assert (answer["id"], answer["result"]["isError"]) == (7, True)
     assert processes_with(str(path)) == []
