@@ -88,6 +88,8 @@ class AgentActor(Actor):
         return Continue("take up")
 
     def _restore_state(self, plan: Plan) -> Plan:
+        # In the supervisor's hands, not the actor's: queue, log and session lock outlive a crash of the
+        # incarnation.
         if "state" not in self.kept:
             self.kept["state"] = state = open_state(plan)
             self.kept["admission"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
@@ -95,12 +97,15 @@ class AgentActor(Actor):
             self.kept.at_rest(admission.leave)
             self.kept.when_dropped(state.close)
         self.state, self.admission = self.kept["state"], self.kept["admission"]
+        # By a message: the caller's task must not change the state between two steps of this one.
         self.state.on_withdrawn = lambda pending: self.send_info(CallerGone(pending))
         self.state.on_unrecorded = self._on_unrecorded
+        # The log was closed if the agent has come to rest since its last incarnation.
         self.state.reopen()
         if plan.conduct.permission == "ask":
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.state.approvals.ask))
         self._written = trio.Event()
+        # Nothing is being written yet, so a control request need not wait.
         self._written.set()
         return prepared(plan, self.state.inquiry)
 
@@ -144,6 +149,7 @@ class AgentActor(Actor):
             case GetApprovals():
                 return self.state.approvals
             case Control(request):
+                # In a task: a CLI may take seconds to answer, and the mailbox must go on.
                 self.background.start_soon(self._control, request, from_)
                 return NO_REPLY
             case _:
@@ -163,6 +169,7 @@ class AgentActor(Actor):
             case CallerGone(pending) if pending is self.state.current:
                 self._on_caller_gone(pending)
             case ProcessEnded(number) if self.process is not None and number == self.process.number:
+                # By its number: the end of an earlier process must not be taken for that of its successor.
                 return self._on_process_ended(self.process)
             case AgentError() if self.process is None:
                 return Stop(Crash(msg))
@@ -184,11 +191,13 @@ class AgentActor(Actor):
 
     async def _start_process(self) -> None:
         session = self.state.session_id
+        # A session that cannot be resumed must not keep the agent down: a fork is tried, then a new session.
         attempts = [(session, False), (session, True), (None, False)] if session else [(None, False)]
         for resume, fork in attempts:
             try:
                 return await self._start_attempt(resume, fork)
             except SessionOwned:
+                # Another agent has the session: trying further would only hide that.
                 raise
             except StartRefused as refusal:
                 if resume is None:
@@ -198,6 +207,7 @@ class AgentActor(Actor):
         return None
 
     async def _start_attempt(self, resume: str | None, fork: bool) -> None:
+        # Before the process starts. A fork gets an id of its own, so it needs no lock of the old one.
         if not fork and (session := resume or self.plan.launch.session_id) is not None:
             self.state.session_lock.acquire(session)
         number = self.state.directory.incarnations + 1
@@ -212,10 +222,14 @@ class AgentActor(Actor):
             attachments=self.state.current.attachments if self.state.current is not None else (),
             on_event=self._on_event,
         )
+        # In `background`: `terminate` still talks to the process, and tasks of `nursery` are cancelled before
+        # it runs.
         await self.background.start(self._serve, process)
+        # Only now: the recording of the new process was opened by its start.
         if self._must_be_recorded and (failure := self.state.directory.failure) is not None:
             await process.stop("recording")
             raise failure
+        # Only a ready process is the agent's; until here messages find none.
         self.process = process
         if resume is None:
             self.state.total_cost_usd = 0.0  # a new conversation
@@ -233,12 +247,15 @@ class AgentActor(Actor):
 
     async def _serve(self, process: AgentProcess, task_status: trio.TaskStatus[None]) -> None:
         await process.serve(task_status=task_status)
+        # By a message: the actor may be in the midst of a request.
         self.send_info(ProcessEnded(process.number))
 
     def _on_process_ended(self, process: AgentProcess) -> Stop | None:
         reason, self.process = process.exit or Normal(), None
+        # A control request that waits for the prompt to be written must not wait for a dead process.
         self._written.set()
         pending = self.state.current
+        # The order matters: a failure of our own explains the exit, whatever the process did then.
         if self._failure is not None:
             reason = Crash(self._failure)
         elif process.stopper == "recording":
@@ -256,6 +273,8 @@ class AgentActor(Actor):
         elif pending is not None and pending.parked and is_clean(reason):
             return None  # its next prompt starts a new process
         elif pending is not None and is_clean(reason):
+            # A clean exit in the midst of a request is no success: its caller has to know that it may have
+            # been executed.
             why = f"its process exited ({reason})"
             reason = Crash(MaybeExecuted(self.plan.name, process.outcome, why, delivery=pending.delivery()))
         elif pending is None and OUTCOMES[process.outcome].reaction == "fail":
@@ -274,6 +293,7 @@ class AgentActor(Actor):
         if self._failure is None:
             self._failure, self._is_stopping = error, True
             self.state.note("given_up", str(error))
+            # Without a process no `ProcessEnded` comes that would end the incarnation.
             if self.process is None:
                 self.send_info(error)
             else:
@@ -282,6 +302,7 @@ class AgentActor(Actor):
     # -- requests
 
     def _accept(self, pending: Request, from_: Call) -> object:
+        # Before anything is sent: the `Turn` must miss no event of its request.
         position, state = self.state.log.end, self.state
         refusal = state.enqueue(pending, self.plan, self.process)
         if refusal is not None:
@@ -322,6 +343,7 @@ class AgentActor(Actor):
     def _send(self, pending: Request, why: str, *, later: bool) -> None:
         prompt = pending.next_prompt(self.plan.conduct.on_crash)
         self.state.transition("prompt", f"{len(prompt.text)} characters: {why}")
+        # A new event for this prompt: control requests wait until it is written.
         self._written = trio.Event()
         if later:  # events of the same read are still to come: they go into the log before the prompt
             self.send_info(Deliver(pending, prompt, why))
@@ -331,6 +353,7 @@ class AgentActor(Actor):
             self._post(self.process, pending, prompt, why)
 
     async def _start_for(self, pending: Request, prompt: v.Prompt, why: str) -> None:
+        # Kept here: another request may put its own event in the place while the process starts.
         written = self._written
         try:
             await self._start_process()
@@ -355,8 +378,10 @@ class AgentActor(Actor):
             return
         # from here on the end of this process ends the request
         pending.sent, pending.held = True, process
+        # Before the write: from here a crash leaves it open whether the CLI has read the prompt.
         pending.written = "yes" if pending.written == "yes" else "unknown"
         asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
+        # In the log before the CLI can answer: the `Turn` knows its prompt by this notice.
         self.state.note("sent", why, **asked, goes_on=pending.continues)
         try:
             process.post(prompt, partial(self._on_written, pending, self._written))
@@ -369,12 +394,15 @@ class AgentActor(Actor):
         if error is None:
             pending.written = "yes"
         elif self.state.current is pending and not isinstance(error, NotExecuted):
+            # `NotExecuted` says that the process is ending: its end decides about the request.
             self._settle_failed(pending, error)
 
     def _settle_failed(self, pending: Request, error: Exception) -> None:
         asked = (pending.ticket, pending.prompt or pending.ticket)
         # a shortage of the machine is no fault of the agent's options
         ending: v.Ending = "refused_start" if shortage_of(error) is None else "error"
+        # A caller reads the end of its request from the log, so a request that never ran gets its end there,
+        # too.
         self.state.log.append([v.TurnEnded(v.HOST, None, ending, error=str(error), prompts=asked)])
         self.state.current = None
         self.admission.leave()
@@ -448,6 +476,7 @@ class AgentActor(Actor):
 
     def _on_started(self, event: v.Started) -> None:
         try:
+            # A new or forked session has its id only now, and another agent may have it already.
             self.state.session_lock.acquire(event.session_id)
         except SessionOwned as error:
             self.state.note("session_owned", str(error), session=event.session_id)
@@ -459,6 +488,7 @@ class AgentActor(Actor):
 
     def _on_turn_started(self, event: v.TurnStarted) -> None:
         pending = self.state.current
+        # A CLI may begin a turn by itself: only one with the prompt's id is that of the request.
         if pending is not None and pending.prompt in event.prompts:
             pending.started = True
         elif self.state.status.state == "idle":
@@ -473,6 +503,8 @@ class AgentActor(Actor):
                 self.state.transition("turn_ended", event.ending)
             return
         self.admission.settle()
+        # This is the CLI's reply to our own interrupt: the end of the process will say what became of the
+        # request.
         if self.process is not None and self.process.ended_by_stop(event):
             stopper = self.process.stopper
             self.state.note("unsettled", f"the process is being stopped: {stopper}", ticket=pending.ticket)
@@ -482,6 +514,7 @@ class AgentActor(Actor):
     def _on_exited(self, event: v.Exited) -> None:
         self.state.count(event)
         self._charge(event)
+        # A request that was not sent keeps its reserve: it goes on in the next process.
         if self.state.current is None or self.state.current.sent:
             self.admission.settle()
 
@@ -526,12 +559,14 @@ class AgentActor(Actor):
         while delay is not None and self.state.current is pending:
             self.state.evolve(until=delay.until, evidence=delay.text)
             await self.admission.wait(delay)
+            # Asked again after each wait: another agent may have taken the room first.
             delay = (
                 self.admission.admit(nested=pending.nested, again=True)
                 if self.state.current is pending
                 else None
             )
         if self.state.current is pending:
+            # By a message, so that a withdrawal that is queued already comes first.
             self.send_info(Resume(pending))
 
     def _resume(self, pending: Request) -> None:
@@ -540,4 +575,5 @@ class AgentActor(Actor):
             self.state.evolve(until=None)
             self._send(pending, "the wait is over", later=False)
         elif self.state.current is None:
+            # Withdrawn while it waited: what it was admitted with is given back.
             self.admission.leave()

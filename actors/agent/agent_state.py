@@ -118,6 +118,7 @@ class AgentState:
 
     def withdraw(self, pending: Request) -> None:
         """Cancel a request for its caller: remove it from the queue, or end its turn. Never waits."""
+        # Set first: a request that is still in the mailbox is found withdrawn when it is taken out.
         pending.withdrawn = True
         with suppress(ValueError):  # it is being served, or still in the mailbox
             self.waiting.remove(pending)
@@ -128,6 +129,7 @@ class AgentState:
     def transition(self, trigger: Trigger, evidence: str) -> None:
         """Change the state by the transition table. An undefined pair becomes a notice and changes nothing."""
         state = TRANSITIONS.get((self.status.state, trigger))
+        # A bug of ours or a surprise of a CLI: it must not crash an agent that works.
         if state is None:
             self.note("odd_state", f"{trigger} while {self.status.state}")
             return
@@ -207,6 +209,7 @@ class AgentState:
         self.waiting.clear()
         self.approvals.close()
         self.session_lock.release()
+        # The log last: its readers end with it, and by then nothing can follow.
         self.log.close()
 
     def reopen(self) -> None:
@@ -263,6 +266,7 @@ def open_state(plan: Plan) -> AgentState:
         plan.launch.resume,
         workspace=workspace_of(plan.name, plan.workplace),
     )
+    # It failed before there was a state that could note it.
     if directory.failure is not None:
         book.on_recording(directory.failure)
     return book

@@ -79,6 +79,7 @@ class ApprovalQueue:
             await approval.wait()
             return approval.verdict or Verdict(False, f"{approval.settled}")
         finally:
+            # On every path, a cancelled one too: followers must not be shown a question without an asker.
             late = trio.current_time() >= approval.deadline
             approval.settle(f"no answer within {self._timeout:g} s" if late else "its process is gone")
             del self._open[number]
@@ -141,10 +142,12 @@ class Approvals:
         return self
 
     async def __anext__(self) -> Approval:
+        # Questions at hand must not keep other tasks from running.
         await trio.lowlevel.checkpoint()
         while (following := self._queue.after(self._number)) is None:
             if self._queue.closed:
                 raise StopAsyncIteration
+            # No checkpoint between the look and this wait, so no question is missed.
             await self._queue.changed()
         self._number, approval = following
         return approval

@@ -26,6 +26,7 @@ async def send_control(request: AnyRequest, state: AgentState, process: AgentPro
     try:
         await process.send(request)
     except (Misuse, NotExecuted) as error:
+        # The process has ended, or its turn, between the check and the write.
         return attrs.evolve(result, refused=str(error))
     return result
 

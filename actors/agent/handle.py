@@ -91,6 +91,7 @@ class Agent:
         try:
             return await turn.finish()
         finally:
+            # Also when cancelled: the turn of a caller that has left is interrupted, not paid for to its end.
             turn.leave()
 
     def stream(
@@ -123,6 +124,7 @@ class Agent:
                 assert isinstance(turn, Turn)
                 return turn
             except BaseException as error:
+                # `Cancelled` included: a caller that gives up must leave no request behind.
                 pending.withdrawn = True  # it may still lie in the mailbox
                 if isinstance(error, RECORDED):
                     error.delivery = pending.delivery()
@@ -136,6 +138,7 @@ class Agent:
                 self._ref = self._ref or self._incarnation()
                 return await self._ref.call(message, timeout=None)
             except (NoProc, ActorExited):
+                # What lay in the mailbox at its end was not handled, so it may be sent again.
                 self._ref = None
                 await self._wait_for_restart()
 
@@ -234,6 +237,7 @@ class Agent:
         """
         log = await self._request(GetLog())
         assert isinstance(log, EventLog)
+        # In a thread: a recording may be large, and its disk slow.
         return await trio.to_thread.run_sync(read_raw_frame, log.path, event)
 
     async def status(self) -> Status:

@@ -52,7 +52,9 @@ class SessionLock:
             make_directory(path.parent, parents=True, exist_ok=True)
             fd = self._acquire_file(path, session)
         except OSError:
+            # Without a folder there are no locks, and an agent works all the same.
             path, fd = None, -1
+        # Only now: a refusal above leaves it what it had.
         self.release()
         self.session, self._path, self._fd = session, path, fd
 
@@ -60,6 +62,7 @@ class SessionLock:
         """Own nothing. A second call does nothing."""
         if self._fd >= 0:
             try:
+                # Unlinked while it is locked: afterwards the name may be the next owner's file.
                 if self._path is not None:
                     self._path.unlink(missing_ok=True)
             except OSError:  # it stays, unlocked, and is the next owner's
@@ -72,6 +75,8 @@ class SessionLock:
             fd = open_private(path, os.O_RDWR)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The last owner may have unlinked the file between our open and our lock: that lock would
+                # keep out no one.
                 if os.fstat(fd).st_nlink:
                     self._write_owner(fd)
                     return fd
@@ -85,6 +90,7 @@ class SessionLock:
                 raise
 
     def _write_owner(self, fd: int) -> None:
+        # A shorter entry would leave the end of the last owner's behind it.
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(_Owner(os.getpid(), self._agent)), 0)
 

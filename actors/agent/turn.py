@@ -109,12 +109,15 @@ class Turn:
 
         Raises `AskNotSent` where nothing was written, else `AskInterrupted`; an answer that was handed in by then counts.
         """
+        # No deadline from here, or reading on below would run into it again; and what the interrupt does says
+        # nothing about the request.
         self._ends, before = math.inf, self.delivery
         self.leave()
         acknowledged = (
             before.stage == "parked" or before.exit is not None
         )  # then there is nothing to interrupt
         if not acknowledged and before.sent != "no":
+            # The agent may go down on the interrupt: the deadline still is the reason.
             with trio.move_on_after(ACKNOWLEDGED), suppress(MaybeExecuted, NotExecuted):
                 await self.finish()
                 acknowledged = True
@@ -189,6 +192,7 @@ class Turn:
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:
+                # By the ticket, too: a request that failed before it was sent has no id of a prompt.
                 self._on_turn_ended(event)
                 return True
             case v.Notice(code="stalled" | "too_many_garbled"):
@@ -206,6 +210,7 @@ class Turn:
 
     def _on_turn_ended(self, event: v.TurnEnded) -> None:
         self._expense.take(event)
+        # The end of an attempt that is repeated, or was parked: the request goes on.
         if self._is_continued:
             self._is_continued = False
             return

@@ -71,7 +71,9 @@ class AgentLogger:
         self._log(logging.WARNING, "agent_failed", why)
 
     def _log(self, level: int, event: str, why: str) -> None:
+        # To collect the facts costs more than a record that no handler takes.
         if LOGGER.isEnabledFor(level):
+            # On one line: the error of a CLI may have several.
             facts = {"agent": self.agent, "kind": self.kind, "why": " ".join(why.split())}
             LOGGER.log(
                 level, f"%(agent)s: {_PREFIXES.get(event, '')}%(why)s", facts, extra={"event": event, **facts}

@@ -133,6 +133,7 @@ class AgentProcess:
         connecting (`SpawnFailed`); at any time: `RecordingFailed`.
         """
         INSIDE_TURN.set(True)  # what its tools and hooks start waits for no turn under way
+        # Outside the `try`: a recording that cannot be opened leaves nothing to finish.
         self._recording = recording = self._directory.open_incarnation()
         try:
             number, request = self.number, self.conversation.memo.launch
@@ -145,6 +146,7 @@ class AgentProcess:
                 self._logger.executable = opening.program
                 ready = await self._connected(opening.transport, task_status)
             finally:
+                # When the process has ended, on every path: the files may hold secrets.
                 opening.clear()
             if not ready:
                 raise self._refusal()
@@ -154,22 +156,27 @@ class AgentProcess:
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
+        # The socket of the tools first: a CLI connects to it as soon as it runs.
         async with tools, transport.connect():
             self._transport, self.pid = transport, transport.pid
             return await self._run_process(task_status)
 
     async def _run_process(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
+            # Before the greeting: a CLI that writes first would block on a full pipe.
             self._nursery.start_soon(self._read_output)
             self._nursery.start_soon(self._write_queued)
             if self._tools is not None:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
                 self._logger.ready(self.pid)
+                # Only a process that has answered the greeting is ready: one that hangs is an error of the
+                # start.
                 task_status.started()
                 self._nursery.start_soon(self._watch)
                 self._nursery.start_soon(self._watch_output)
                 self.exit = await self.transport.wait()
+                # The exit first, then the rest of the output: the last frames often say why.
                 await self._drained.wait()
             self._nursery.cancel_scope.cancel("the process is over")
         return ready
@@ -178,6 +185,7 @@ class AgentProcess:
     def outcome(self) -> Outcome:
         """The outcome of this process. If it exits by itself after a turn, the end of that turn decides."""
         ending = self.liveness.ending
+        # Of a process that was stopped, the stop gives the label, whatever its last turn came to.
         spoke = ending is not None and not self.working and self.stopper == "nobody"
         if spoke and (self.plan.launch.mode == "oneshot" or exit_class(self.exit) in ("clean", "status")):
             return label(ending.ending if ending else None, self.exit)
@@ -244,6 +252,8 @@ class AgentProcess:
             if request.attachments:
                 attachments = self._payload_files.place(request.attachments)
                 request = msgspec.structs.replace(request, attachments=attachments)
+        # The conversation has the request before a byte is written: a fast CLI answers before the write
+        # returns.
         data = self.conversation.send(request)
         self.liveness.begin(request)
         if isinstance(request, v.Prompt):
@@ -270,6 +280,7 @@ class AgentProcess:
             raise NotExecuted(self.plan.name, str(error)) from error
         if isinstance(request, v.Prompt):
             self.liveness.sent = "yes"
+        # A one-shot run reads its prompt up to the end of the input.
         if request is not None and self.conversation.closes_stdin:
             self._transport.end_input()
 
@@ -289,7 +300,9 @@ class AgentProcess:
 
     async def stop(self, by: Stopper) -> None:
         """Run the stop sequence of the dialect, fitted into the plan's shutdown time, and wait for the end."""
+        # First: what the stop sequence does says nothing about how far the request came.
         self.liveness.freeze()
+        # The first stopper stays: it decides the outcome.
         if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
         await self.transport.stop(self._ladder())
@@ -300,6 +313,7 @@ class AgentProcess:
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
         self.liveness.freeze("closing" if clock == "exit" else None)
+        # Before the stop: afterwards there is nothing to look at.
         evidence = f"{text}; {self._evidence()}"
         self.fault = Unresponsive(self.plan.name, evidence)
         self.note("stalled", evidence, clock=clock)
@@ -345,6 +359,7 @@ class AgentProcess:
                 try:
                     await self._write(hello)
                 except (ProcessGone, StdinClosed):
+                    # It died before it read the greeting: its output may say why, and is read to the end.
                     await self._drained.wait()
                 else:
                     await self._greeted.wait()
@@ -357,6 +372,8 @@ class AgentProcess:
         ready = memo.refused is None and (memo.greeted or not hello)
         if not ready:
             if self._failure is None and self._refusal_text is None:
+                # A kill from outside (out of memory, a container that stops) is no refusal: a restart may
+                # help.
                 self._failure = await killed_start(self.plan.name, self.transport)
             self.exit = await self.transport.stop(self._ladder())
             await self._drained.wait()
@@ -385,13 +402,16 @@ class AgentProcess:
         conversation, recording, on_output = self.conversation, self._recording, self.liveness.on_output
         async for chunk in self.transport.messages():
             on_output()
+            # For a CLI whose log on stderr is read: lines from before this chunk come first.
             if self.plan.dialect.read_log is not None:
                 await stderr_received()
+            # On disk before it is decoded: a frame that breaks the decoder can be replayed.
             recording.stdout(chunk, conversation.frames)
             self._on_events(conversation.receive(chunk))
             self._stop_if_garbled()
         self._on_events(conversation.receive(b""))
         self._stop_if_garbled()
+        # After the end of its output no greeting comes: the start must not wait for its time-out.
         self._greeted.set()
         self._drained.set()
 
@@ -420,6 +440,7 @@ class AgentProcess:
                 self.liveness.reschedule()
                 self._notify(event)
         self.log.append(events[start:] if start else events)
+        # After the events: a reply must not be on its way before its question is in the log.
         if replies := self.conversation.data_to_send():
             try:
                 self._queue.send_nowait((replies, None))
@@ -500,6 +521,7 @@ class AgentProcess:
         name = str(request.__struct_config__.tag)
         with self.liveness.awaiting(request) as awaited:
             for number, stage in enumerate(REPLY_STEPS[type(request)]):
+                # At the beginning of each stage: only what was done within it counts.
                 before = activity_of(self.transport.pid)
                 if await awaited.is_answered_within(REPLY_TIMEOUT):
                     self._on_reply(f"{name!r} was answered", late=number > 0)
@@ -542,6 +564,8 @@ class AgentProcess:
     def _finish(self) -> None:
         # a stack, so that a disk that refuses the log's last event leaves no file of the recording open
         with ExitStack() as stack:
+            # They run in reverse: the last event, then the recording, and `over` at the end, when all of it
+            # is there.
             stack.callback(self.over.set)
             stack.callback(self._close_recording)
             if self._transport is not None:
@@ -569,6 +593,7 @@ class AgentProcess:
             cost_usd=cost_usd,
             lines=conversation.frames,
         )
+        # In the log before the listener acts on it: a `Turn` reads its end from there.
         self.log.append([exited])
         self._logger.exited(self.outcome, str(self.exit))
         self._notify(exited)

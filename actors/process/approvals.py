@@ -36,6 +36,7 @@ async def answer_question(
     try:
         await send(decision)
     except (Misuse, NotExecuted):
+        # It was withdrawn, or the process is about to end.
         return
     verdict = "allowed" if decision.allow else f"denied: {decision.message}"
     note("approval", f"{question.tool} {verdict}", id=question.id, allow=decision.allow)

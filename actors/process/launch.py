@@ -65,6 +65,7 @@ def prepare_launch(
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
+    # Before the first line is recorded.
     recording.hide(secrets(launch.mcp))
     recording.begin(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)

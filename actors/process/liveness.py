@@ -224,11 +224,13 @@ class Liveness:
 
     def begin(self, request: v.AnyRequest) -> None:
         """Record that a request is about to be written. A prompt starts the clocks of a turn."""
+        # Silence counts from the request on: before, the CLI had no reason to write.
         self._last_output = trio.current_time()
         if isinstance(request, v.Prompt):
             self.sent, self._is_interrupted, self._frozen = "unknown", False, None
             if self._conversation.memo.mode == "session":
                 self.ending = None  # of the turn before
+            # In any case: without a running turn the waiter sleeps without an alarm.
             self._changed.set()
             return
         if isinstance(request, v.Interrupt):
@@ -266,6 +268,8 @@ class Liveness:
 
     def reschedule(self) -> None:
         """Reconsider the clocks after an event that they depend on. Wakes the waiter only when its alarm comes sooner."""
+        # Output only moves the alarm back, which wakes no task: the waiter looks again when the old alarm
+        # rings.
         if trio.current_time() + self._left() < self._alarm:
             self._changed.set()
 
@@ -281,6 +285,8 @@ class Liveness:
             with trio.move_on_at(max(trio.current_time(), self._alarm)):
                 await self._changed.wait()
                 continue
+            # This host may have been slow itself: what lies in the pipe is read first, and sets the clock
+            # back.
             await trio.sleep(READ_GRACE)
             if self._silence_left() <= 0:
                 return self._silent()
@@ -292,6 +298,7 @@ class Liveness:
 
     def _silence_left(self) -> float:
         memo = self._conversation.memo
+        # A CLI that waits for us is silent by no fault of its own.
         if self._conversation.phase != "working" or memo.approvals or memo.calls or self._excused():
             return math.inf
         return max(self._last_output, self._held_until) + self._limit - trio.current_time()
@@ -328,6 +335,7 @@ class Liveness:
             self._suspect if self._last_check >= self._last_output else None
         )  # output since then clears a suspicion
         self._suspect, self._last_check = bound, trio.current_time()
+        # One look may hit a process that is stopped for a moment only.
         if bound == before == "stopped":
             return Stall("stopped", f"found stopped twice within {CHECK_INTERVAL:g} s: {condition}")
         if bound == before == "exit":
@@ -371,6 +379,7 @@ class Liveness:
         self.ending = self.error = None
 
     def _on_turn_ended(self, event: v.TurnEnded) -> None:
+        # A CLI that breaks off a turn reports no results of its tools.
         self.tools.clear()
         self.ending, self.error = event, None
         for awaited in self._awaited:
@@ -397,5 +406,6 @@ class Liveness:
 
     def _on_answered(self, event: v.Answered) -> None:
         for awaited in self._awaited:
+            # An `Answered` says only that the interrupt was taken; the end of the turn is its answer.
             if event.request in awaited.ids and awaited.kind is not v.Interrupt:
                 awaited.answered.set()

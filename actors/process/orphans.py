@@ -64,12 +64,14 @@ async def track_processes(report: Report = _no_report) -> AsyncGenerator[None]:
 
 
 async def _opened(stack: AsyncExitStack) -> Sequence[str]:
+    # A nested call: the ledger around this one notes all that is started here.
     if current_ledger() is not None:
         return []
     try:
         ledger = await stack.enter_async_context(open_ledger(hosts_folder()))
         return list(describe_sweep(await ledger.sweep(limit=SWEEP_TIMEOUT)))
     except OSError:
+        # Not fatal: agents run without a ledger, and `proctor doctor` says why there is none.
         return []
 
 

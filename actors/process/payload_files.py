@@ -66,6 +66,7 @@ class PayloadFiles:
         self.make_folder()
         name = _UNSAFE.sub("_", attachment.name)[-80:]
         path = self._folder / f"{len(self._files) + 1}-{name}"
+        # Before the write, so that a file that was written in part is removed as well.
         self._files.append(path)
         write_private(path, (attachment.text or "").encode("utf-8", "replace"))
         return path

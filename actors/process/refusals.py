@@ -17,6 +17,7 @@ EXIT_WAIT = 1.0
 
 async def killed_start(agent: str, transport: Transport) -> StartKilled | None:
     """The error for a process that says no more because somebody killed it, None for any other."""
+    # The end of the output comes before the exit status can be read.
     with trio.move_on_after(EXIT_WAIT):
         exit = await transport.wait()
         name = SIGNAL_NAMES.get(exit.signal or 0, "") if isinstance(exit, ExitStatus) else ""

@@ -98,6 +98,7 @@ class EventLog:
         self._file = (
             temporary_segments("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
         )
+        # For a log that is dropped without `release`: its descriptor goes with it.
         self._finalizer = weakref.finalize(self, SegmentedFile.close, self._file)
         self._index: list[tuple[int, int]]
         self._batches: dict[int, _Batch] = {}
@@ -138,9 +139,11 @@ class EventLog:
                 if self._failed is None:
                     raise
                 self._written, self._lost, failure = False, self._end, error
+        # Also after a failed write: readers near the end miss nothing.
         self._hold(events, len(data))
         if self._lot:
             self._lot.unpark_all()
+        # Last: the listener appends a notice of its own, which has to come behind these events.
         if failure is not None and self._failed is not None:
             self._failed(failure)
 
@@ -155,12 +158,14 @@ class EventLog:
         if self._written:
             return
         position = max(self._lost, self._start)
+        # What has left the memory is lost: the file goes on behind a gap that readers are shown.
         if position > self._lost:
             self._file.begin_at(position)
             self._index.append((position, self._file.end))
         while position < self._end:
             events = self._window_from(position)
             self._write(self._encode(events), position, len(events))
+            # Moved on with each write, so that a second failure does not write an event twice.
             self._lost = position = position + len(events)
         self._written = True
 
@@ -260,6 +265,7 @@ class EventLog:
             data = self._whole_lines(place)
             whole, count = _whole_events(data)
             units, place = units + count, place + whole
+            # A kill or a full disk leaves half an event: it goes before the next one is appended.
             if whole < len(data) or not data:
                 file.truncate(place, units)
                 break
@@ -294,6 +300,7 @@ class EventLog:
     def _window_from(self, position: int) -> Sequence[AnyEvent]:
         batch = self._batches.get(position)
         if batch is not None:
+            # A small batch may still grow in place, so a reader gets a copy.
             return batch.events if len(batch.events) > self._share[0] else batch.events[:]
         for first, batch in reversed(self._batches.items()):
             if first <= position:
@@ -380,6 +387,7 @@ class Cursor:
     async def _wait(self) -> None:
         if self._fetched < self._log.end or self._log.closed:
             await trio.lowlevel.checkpoint()  # a reader that is behind must not hold the loop
+        # No checkpoint between the look and the wait, so no event is missed.
         while self._fetched >= self._log.end and not self._log.closed:
             await self._log.changed()
 

@@ -131,6 +131,7 @@ class RunDirectory:
             # short, because sockets are made in it, and gone with the run, because no replay reads it
             self.scratch = make_folder("proctor-") if self.kept else self.path
         except OSError as error:
+            # Gives back the lock and the folder: no object is left that would.
             self.close()
             raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
 
@@ -193,11 +194,13 @@ class RunDirectory:
                 path, ignore_errors=True
             )  # the next incarnation tries again, in a folder of its own
             raise
+        # Only now: until the copy was complete, the old folder was the recording and stayed locked.
         os.close(self._lock)
         self.path, self._lock, self.kept, self._homeless = path, lock, True, None
 
     def _tell(self, failure: RecordingFailed | None) -> None:
         before, self.failure = self.failure, failure
+        # At a change only: a full disk refuses every frame.
         if self._listen is not None and (before is None) != (failure is None):
             self._listen(failure)
 
@@ -207,7 +210,9 @@ class RunDirectory:
             restore_directory(self.path)
             if not is_tagged(self.path, RUN_TAG, self.path.name):
                 tag_folder(self.path, RUN_TAG, self.path.name)
+        # Without its lock file the folder would never be pruned.
         if not (self.path / "lock").exists():
+            # The new lock is held before the old one is given back.
             old, self._lock = self._lock, _new_lock(self.path)
             os.close(old)
 
@@ -307,6 +312,8 @@ class Recording:
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Write these texts nowhere: where one is a whole string in the input, stars stand for it."""
+        # As JSON with its quotes: only a whole string is hidden, or a short secret would blank out other
+        # text.
         self._hidden = tuple(msgspec.json.encode(secret) for secret in secrets)
 
     def stdin(self, data: bytes) -> None:
@@ -382,6 +389,7 @@ class Recording:
             data = encoded_loosely(self._meta, indent=1)
         try:
             restore_directory(self.path)
+            # By a rename: a reader finds the old facts or the new ones, never half of them.
             replace_file(self.path / "meta.json", data)
         except OSError as error:
             raise RecordingFailed(str(self.path), error) from error
@@ -394,6 +402,7 @@ def _rounded(seconds: array[float]) -> array[float]:
 def write_private(path: Path, content: str | bytes) -> None:
     """A file that only its owner may read; one of this name is replaced. Raises `RecordingFailed`."""
     try:
+        # Made anew: an old file of this name may be open elsewhere, or be a link.
         path.unlink(missing_ok=True)
         fd = open_private(path, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(fd, "wb") as file:
@@ -415,6 +424,7 @@ def prune(
     that ages are counted to (default: the wall clock's).
     """
     now, total, removed = time.time() if now is None else now, 0, list[Path]()
+    # The newest first: bytes are counted until the bound is passed, and what is behind that goes.
     for changed, run in sorted(_runs_in(root), reverse=True):
         total += _size(run)
         old = now - changed > keep_seconds
@@ -441,6 +451,7 @@ async def prune_regularly(
         now = min(wall(), began_wall + trio.current_time() - began)
         look = partial(prune, root, keep_bytes=keep_bytes, keep_seconds=keep_seconds, now=now)
         with suppress(OSError):
+            # In a thread that is abandoned: a disk that hangs must not hold up the end.
             await trio.to_thread.run_sync(look, abandon_on_cancel=True)
         await trio.sleep(every)
 
@@ -458,6 +469,7 @@ def untagged_runs(root: Path) -> list[Path]:
 def remove_old_files(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
     """Remove the files of `folder` that were not written for so long. A folder that is not there is empty."""
     for path in folder.glob("*"):
+        # Another program may remove it at the same time.
         with suppress(FileNotFoundError):
             if path.is_file() and time.time() - path.stat().st_mtime > keep_seconds:
                 path.unlink()
@@ -519,6 +531,7 @@ def _size(run: Path) -> int:
     total = 0
     for folder, _, names in os.walk(run):
         for name in names:
+            # A file may go while we look.
             with suppress(FileNotFoundError):
                 total += os.lstat(Path(folder, name)).st_size
     return total
@@ -534,6 +547,7 @@ def _remove_unlocked(run: Path) -> bool:
     except OSError:
         return False
     else:
+        # Under the lock: no owner can come to life between the look and the removal.
         shutil.rmtree(run, ignore_errors=True)
         return True
     finally:

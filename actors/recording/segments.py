@@ -111,6 +111,7 @@ class SegmentedFile:
             self._open()
         if self._segment is not None and self._size >= self._segment:
             self._rotate()
+        # What a failed write has left must go first: a reader would take both parts for one line.
         if self._torn:
             self._cut()
         try:
@@ -118,6 +119,7 @@ class SegmentedFile:
             if done < len(data):
                 write_all(self.fd, data[done:])
         except OSError as error:
+            # Set before the attempt to cut: where that fails, too, the next append cuts.
             self._torn = True
             with suppress(RecordingFailed):  # the first cause is what is reported
                 self._cut()
@@ -175,11 +177,13 @@ class SegmentedFile:
         try:
             self.fd = open_private(self.path, _FLAGS)
             size = os.fstat(self.fd).st_size
+            # Shortened by another program: the places in it mean something else now.
             if 0 < size < self._size:
                 raise OSError(errno.EIO, "another program has changed the file")
         except OSError as error:
             self.close()
             raise RecordingFailed(str(self.path), error) from error
+        # Removed, and made anew by this open: what it held is lost.
         if size < self._size:
             self._lose_current()
         self._torn = self._torn or size > self._size
@@ -247,6 +251,7 @@ class SegmentedFile:
             fd = _copied(self.fd, path)
         except OSError as error:
             raise RecordingFailed(str(path), error) from error
+        # Only when the copy is whole: an error leaves the log where it was.
         os.close(self.fd)
         self.fd, self.path = fd, path
         self._old = deque(attrs.evolve(old, path=path.with_name(old.path.name)) for old in self._old)
@@ -267,6 +272,7 @@ class SegmentedFile:
             fd = open_private(fresh, _FLAGS | os.O_TRUNC)
             with suppress(FileNotFoundError):  # removed under us: what it held is lost, and found to be
                 os.rename(self.path, done.path)
+            # Between the two renames there is no file of the name; `_take_back` mends an error there.
             os.rename(fresh, self.path)
         except OSError:
             if fd >= 0:
@@ -295,6 +301,7 @@ def temporary_segments(prefix: str) -> SegmentedFile:
     """One without a name, never divided, that goes when it is closed. Raises `RecordingFailed`."""
     try:
         with tempfile.TemporaryFile(prefix=prefix) as file:
+            # A copy of the descriptor: the file object closes its own.
             return SegmentedFile(Path("(temporary)"), fd=os.dup(file.fileno()))
     except OSError as error:
         raise RecordingFailed("(temporary)", error) from error

@@ -324,6 +324,7 @@ class CompletionStream:
         chunk: Chunk | None = None
         with trio.move_on_at(self._deadline) as clock:
             chunk = await anext(chunks, None)
+        # A chunk that came in the tick of the deadline still counts.
         if clock.cancelled_caught and chunk is None:
             self.fail(AskTimeout(self._provider, self._request.timeout or 0.0))
             return
@@ -347,6 +348,7 @@ class CompletionStream:
         try:
             with trio.move_on_at(self._deadline) as clock:
                 event = await anext(live, None)
+            # An event that came in the tick of the deadline still counts.
             if event is not None:
                 self._add(*self._chunk_builder.add(event))
             elif clock.cancelled_caught:

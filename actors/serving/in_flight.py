@@ -30,6 +30,7 @@ class CancelSignal:
     def limit(self, seconds: float) -> Generator[trio.CancelScope]:
         """Cancel the block when the signal fires, or after so many seconds."""
         with trio.CancelScope(relative_deadline=seconds) as scope:
+            # It may have fired before this wait began.
             if self.why is not None:
                 scope.cancel(self.why)
             self._waiting.add(scope)

@@ -172,6 +172,7 @@ class Pool:
         limits = run_limits(plan, self.book)
         async with AsyncExitStack() as stack:
             with unsent(request.asked):
+                # Before a warm process is taken: a closed pool hands out none.
                 self._slots.must_be_open()
                 live = await self._kept_ready(stack, plan, request, limits)
                 if live is None:
@@ -188,12 +189,17 @@ class Pool:
         ]
         if not warm_pools or not _suits(request, plan):
             return None
+        # `own` holds the room in the budgets, and then the process, until a prompt is taken; a return without
+        # one gives back both.
         async with AsyncExitStack() as own:
             await own.enter_async_context(limits.turn(request.ends))
+            # A warm process may have died unseen: then the next one is tried.
             while (
                 ready := next(filter(None, (warm_pool.take() for warm_pool in warm_pools)), None)
             ) is not None:
                 if await self._takes(own, ready, plan, request, limits):
+                    # Now the caller's block owns the room and the process, as one: they go in reverse order
+                    # when it ends.
                     stack.push_async_callback(own.pop_all().aclose)
                     return ready.live
         return None
@@ -208,10 +214,13 @@ class Pool:
     ) -> bool:
         """Whether it accepts the prompt; a dead one releases its slot before the request waits for another."""
         async with AsyncExitStack() as own:
+            # The way back first: whatever fails below, the process is stopped and its slot free before the
+            # request waits for another.
             own.push_async_callback(ready.give_back)
             if request.inquiry is not None:
                 request.inquiry.choose(plan, fresh=False)
             ready.live.begin(request, limits)
+            # Taken: the stack of the caller gives it back. Otherwise `own` does, at the end of this block.
             if taken := await ready.live.taken():
                 stack.push_async_callback(own.pop_all().aclose)
         return taken
@@ -219,9 +228,11 @@ class Pool:
     async def _started(self, stack: AsyncExitStack, plan: Plan, request: Request, limits: SpendLimits) -> Run:
         if request.inquiry is not None:
             plan = request.inquiry.launched(plan)
+        # Slot and room before the start: at the end the process goes first, and its slot is free after that.
         await self._admitted(stack, request, limits)
         begun = open_run(plan, starts=self._starts, attachments=request.attachments)
         live = await stack.enter_async_context(begun)
+        # The pool may have been closed while the process started.
         self._slots.must_be_open()
         live.begin(request, limits)
         return live
@@ -231,18 +242,23 @@ class Pool:
         holding the other: a request whose budget is spent needs no slot, and one without a slot needs no reserve."""
         while True:
             await limits.wait_for_room(request.ends)
+            # `own` holds the slot while the budgets are looked at; without room it goes back before the next
+            # wait.
             async with AsyncExitStack() as own:
                 await self._take_slot(own, request.ends - trio.current_time())
                 if limits.has_room():
                     own.enter_context(limits.holding())
+                    # Slot and room change their owner together: no path keeps one of them alone.
                     stack.push_async_callback(own.pop_all().aclose)
                     return
 
     async def _take_slot(self, stack: AsyncExitStack, timeout: float) -> None:
+        # An idle warm process holds a slot, and makes room before a request has to wait.
         if self._slots.full:
             any(warm_pool.make_room() for warm_pool in self._warm_pools)
         with unsent():
             slot = await self._slots.take(timeout)
+        # No checkpoint since it was taken, so a cancellation cannot lose it.
         stack.callback(slot.release)
 
     # -- its life
@@ -267,12 +283,14 @@ class Pool:
             await self._emptied()
 
     def _close(self) -> None:
+        # The queue first: a slot that a run below gives back must not start another.
         self._slots.close()
         for live in self._running:
             live.leave()
 
     async def _emptied(self) -> None:
         self._close()
+        # Cancelled or not, the pool has ended only when no process of it runs; each run bounds its own stop.
         with trio.CancelScope(shield=True):
             for live in [*self._running]:
                 await live.over.wait()

@@ -269,6 +269,7 @@ async def _relayed(
 
 
 async def _carry(name: str, source: _Own | _Conversation, send: trio.MemorySendChannel[Chunk]) -> None:
+    # The source is closed before the channel: a reader sees the end when nothing of the source runs any more.
     async with send, aclosing(source.live()) as chunks:
         try:
             async for chunk in chunks:

@@ -92,6 +92,7 @@ class SessionDir:
     def close(self) -> None:
         """Release the lock; the time to live of a kept session begins now. A second call does nothing."""
         if self.lock >= 0:
+            # Before the lock is free: a sweep judges by this time.
             if self.keep is not None:
                 with suppress(OSError):
                     os.utime(self.path)
@@ -102,6 +103,7 @@ class SessionDir:
 def own(path: Path, *, keep: float | None) -> SessionDir:
     """Lock the session at `path`, and make it if necessary. Raises BlockingIOError when another host has it, OSError."""
     lock = -1
+    # A sweep may remove the directory between its making and its lock; then it is made again.
     while lock < 0:
         make_directory(path, exist_ok=True)
         _must_be_ours(path)
@@ -134,6 +136,8 @@ def _locked(path: Path) -> int:
         return -1
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The file may have been replaced since it was opened: only the lock on the present one keeps others
+        # out.
         if os.path.samestat(os.stat(path / "lock"), os.fstat(lock)):
             return lock
     except FileNotFoundError:
@@ -237,4 +241,5 @@ async def discard(folder: SessionDir) -> None:
         if not await trio.to_thread.run_sync(remove_tree, folder.path):
             logging.getLogger(_LOG).warning("the session directory %s cannot be removed", folder.path)
     finally:
+        # The lock last: until then no other host takes a directory that is half removed.
         folder.close()

@@ -159,6 +159,7 @@ class Session:
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
         by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
         conversation = self.conversation(plan)
+        # For the runs below: what they spend counts for these sessions, where no other book is around.
         around = ACCOUNT_BOOK.set(ACCOUNT_BOOK.get() or self._book)
         try:
             answer = await self._continue(plan, prompt, ends, by, conversation)
@@ -184,6 +185,7 @@ class Session:
         try:
             answer = await by(self.plan(plan), prompt, timeout=left(ends))
         except SessionOwned:
+            # Another agent has the conversation: it is not lost, and must not begin anew.
             raise
         except StartRefused as error:
             if conversation is None or error.resumed != conversation:
@@ -272,6 +274,7 @@ class Sessions:
             if not (self.root / key).exists():
                 return False
             entry = _Entry(self._owned(key, id, keep=None))
+            # Renamed under its lock: from here no call finds it, and the sweep removes what a crash leaves.
             entry.folder.unname()
         elif entry.users:
             raise SessionBusy(f"session {id!r}", "it is in use")
@@ -300,8 +303,10 @@ class Sessions:
         async with AsyncExitStack() as stack:
             with unsent():
                 entry = await self._entered(key, id)
+                # Before the wait for the turn: a call that is cancelled in the queue has to be counted out.
                 stack.push_async_callback(self._let_go, key, entry)
                 await stack.enter_async_context(_turn(entry, ends, timeout))
+                # They may have been closed while this call waited.
                 self._must_be_open()
             entry.folder.renew()
             yield Session(id, entry.folder, ends, self._book)
@@ -314,6 +319,7 @@ class Sessions:
     async def _entered(self, key: str, id: str | None) -> _Entry:
         self._must_be_open()
         if (entry := self._entries.get(key)) is not None:
+            # Counted from the wait on: a session that is waited for is never removed.
             entry.users += 1
             return entry
         doomed = self._take_oldest()
@@ -321,6 +327,7 @@ class Sessions:
             folder = self._owned(key, id, keep=self._ttl if self._keep and id is not None else None)
             entry = self._entries[key] = _Entry(folder, id, users=1)
         finally:
+            # Also when the new one fails: this one is out of the table, and has no name any more.
             await self._finish(doomed)
         return entry
 
@@ -333,6 +340,8 @@ class Sessions:
     def _left(self, key: str, entry: _Entry) -> None:
         entry.users -= 1
         entry.since = trio.current_time()
+        # To the end of the table: the one that was idle longest stands first. Not one that was removed
+        # meanwhile.
         if self._entries.get(key) is entry:
             self._entries[key] = self._entries.pop(key)
         self._changed.set()
@@ -372,8 +381,10 @@ class Sessions:
 
     async def _expire(self, life: trio.Nursery) -> None:
         while True:
+            # A copy: `_taken` takes entries out.
             for key, entry in [*self._entries.items()]:
                 if not entry.users and entry.since + self._ttl <= trio.current_time():
+                    # In a task: to remove a large directory must not delay the others.
                     life.start_soon(self._finish, self._taken(key))
             idle = (entry.since for entry in self._entries.values() if not entry.users)
             with trio.move_on_at(min(idle, default=math.inf) + self._ttl):

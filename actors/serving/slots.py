@@ -58,6 +58,7 @@ class Slots:
         """Take a slot if one is free and the queue is empty."""
         slot = Slot(self)
         try:
+            # On behalf of the slot, not of the task: another task may release it.
             self._limiter.acquire_on_behalf_of_nowait(slot)
         except trio.WouldBlock:
             return None
@@ -78,12 +79,14 @@ class Slots:
                 self._queued.discard(scope)
         if scope.cancelled_caught:
             elapsed = trio.current_time() - began
+            # Closing cancels the same scope as the time-out, so it is looked at first.
             self.must_be_open(elapsed)
             raise PoolTimeout(self._name, timeout, ahead=ahead, elapsed=elapsed)
         return slot
 
     async def spare(self) -> Slot:
         """Take a slot that no request waits for, as soon as there is one."""
+        # Never from within the queue: a warm process must not take a slot before a request.
         while (slot := self.take_nowait()) is None:
             await self._freed.wait()
         return slot

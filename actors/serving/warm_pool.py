@@ -72,6 +72,7 @@ class WarmPool:
         while self.idle:
             ready = self.idle.popleft()
             if ready.live.is_fit():
+                # In the step in which it is handed out: no two requests get one process.
                 ready.taken = ready.live.lent = True
                 self._handed.add(ready)
                 self._row = 0
@@ -98,6 +99,7 @@ class WarmPool:
                     await trio.sleep(delay(BACKOFF, self._row - 1, 1.0))
                 slot, begun = await self._slots.spare(), trio.Event()
                 nursery.start_soon(self._one, slot, begun)
+                # One start at a time: each takes a core.
                 await begun.wait()
 
     async def _one(self, slot: Slot, begun: trio.Event) -> None:

@@ -160,6 +160,7 @@ class MemoryTransport:
                 yield
             finally:
                 self._usage.phase = "left"
+                # A cancelled block waits for no ladder.
                 self._task.kill()
 
     async def write(self, data: bytes) -> None:
@@ -216,6 +217,7 @@ class _Task:
         self._failure: AgentError | None = None
         self._name = name
         self._on_stderr = on_stderr
+        # Shielded: a peer ends by its ladder or a kill, as a process does, not with its caller.
         self._scope = trio.CancelScope(shield=True)
         self._exited = trio.Event()
         self._born: float | None = None
@@ -234,6 +236,7 @@ class _Task:
             self.exit = Killed() if self.kill_sent else Shutdown()
         else:
             self.exit = ExitStatus(status, stderr=self.stderr) if status else Normal()
+        # Before the streams close: a reader of their end looks for the reason.
         self._exited.set()
         self._side.hang_up()
         self.close_stdin()
@@ -325,6 +328,7 @@ async def _beside(task: Callable[[], Awaitable[None]]) -> AsyncGenerator[trio.Nu
     try:
         yield nursery
     finally:
+        # The exit has to be known when the block is left; the kill before it bounds the wait.
         nursery.cancel_scope.shield = True
         await tasks.__aexit__(None, None, None)
 

@@ -216,6 +216,7 @@ class ProcessTransport:
     async def wait(self) -> ExitReason:
         """Wait for its exit."""
         reason = await self.process.wait()
+        # `exit` first: it carries the end of stderr.
         return self.exit or reason
 
     async def stop(self, ladder: Sequence[Step]) -> ExitReason:
@@ -228,4 +229,5 @@ async def stderr_received() -> None:
     """Return when what a process wrote on stderr before the bytes just read from its stdout has been handed out: one step of
     the loop finds it waiting, and by the next the task that reads it has run."""
     for _ in range(2):
+        # Shielded: a cancellation here would lose the chunk that was just read.
         await trio.lowlevel.cancel_shielded_checkpoint()
