@@ -25,7 +25,7 @@ from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExe
 from proctor.actors.expense import Expense
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.plan import Plan, plan_of
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.ends import final_answer, first_cause
@@ -37,6 +37,7 @@ from proctor.actors.structured.payloads import Payload, refuse_unsupported, unsu
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment
 from proctor.runtime.processes import ProcessError
+from proctor.runtime.spec import ChildSpec
 
 T = TypeVar("T")
 
@@ -45,8 +46,8 @@ LOG = "proctor"
 
 
 @overload
-async def run(
-    plan: Plan,
+async def ask(
+    agent: ChildSpec | Plan,
     prompt: str,
     *,
     timeout: float | None = DEADLINE,
@@ -56,8 +57,8 @@ async def run(
 
 
 @overload
-async def run(
-    plan: Plan,
+async def ask(
+    agent: ChildSpec | Plan,
     prompt: str,
     *,
     timeout: float | None = DEADLINE,
@@ -66,22 +67,23 @@ async def run(
 ) -> Answer: ...
 
 
-async def run(
-    plan: Plan,
+async def ask(
+    agent: ChildSpec | Plan,
     prompt: str,
     *,
     timeout: float | None = DEADLINE,
     schema: object = None,
     payloads: Sequence[Payload] = (),
 ) -> Answer:
-    """Carry out `prompt` and return the answer, whatever its outcome. `schema` is what it is to be, as for `Agent.ask`.
+    """Send one prompt to one agent without a tree and return the answer, whatever its outcome. `schema` is that of the answer, as for
+    `Agent.ask`.
 
     Raises `AskNotSent` and `AskInterrupted` (both are an `AskTimeout`) when `timeout` seconds have passed, what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
     `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`,
     `UnsupportedPayload` for one of `payloads` that this CLI cannot take, `BadOption` for a schema that is none and for a
     budget of the plan outside of an account book, `BudgetExceeded` when no budget has room for it in its time.
     """
-    async with stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
+    async with stream(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
         return await live.finish()
 
 

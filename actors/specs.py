@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack
 
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
@@ -18,7 +18,6 @@ from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.limits.account_book import ACCOUNT_BOOK
 from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits
 from proctor.actors.opencode_server.plan import served_plan
-from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.option_checks import DELAY, check
 from proctor.actors.plan.options import (
@@ -38,11 +37,11 @@ from proctor.actors.plan.plan import (
     codex_plan,
     gemini_plan,
     opencode_plan,
+    plan_of,
     scripted_plan,
 )
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run
-from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols.acp import Profile
@@ -230,40 +229,6 @@ async def _with_tree_limits(
         ACCOUNT_BOOK.set(book)
 
 
-@overload
-async def ask(
-    agent: ChildSpec,
-    prompt: str,
-    *,
-    timeout: float | None = DEADLINE,
-    schema: type[T],
-    payloads: Sequence[Payload] = (),
-) -> Answer[T]: ...
-
-
-@overload
-async def ask(
-    agent: ChildSpec,
-    prompt: str,
-    *,
-    timeout: float | None = DEADLINE,
-    schema: object = None,
-    payloads: Sequence[Payload] = (),
-) -> Answer: ...
-
-
-async def ask(
-    agent: ChildSpec,
-    prompt: str,
-    *,
-    timeout: float | None = DEADLINE,
-    schema: object = None,
-    payloads: Sequence[Payload] = (),
-) -> Answer:
-    """One prompt to one agent without a tree; see `runs.run`. `schema` is what the answer is to be, see `Agent.ask`."""
-    return await run_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
-
-
 def stream(
     agent: ChildSpec,
     prompt: str,
@@ -272,20 +237,8 @@ def stream(
     schema: object = None,
     payloads: Sequence[Payload] = (),
 ) -> AbstractAsyncContextManager[Run]:
-    """The same, with events; see `runs.stream`."""
+    """As `ask`, with events; see `runs.stream`."""
     return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
-
-
-def plan_of(spec: ChildSpec | Plan) -> Plan:
-    """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
-    if isinstance(spec, Plan):
-        return spec
-    if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadOption(f"an agent is what proctor.claude and its like make, got {spec!r}")
-    plan = spec.args[0] if spec.args else None
-    if not isinstance(plan, Plan):
-        raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")
-    return plan
 
 
 def _child(id: str, options: SpecOptions, make: Callable[..., Plan]) -> ChildSpec:

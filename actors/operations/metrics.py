@@ -24,9 +24,10 @@ from proctor.actors.errors import BadOption
 from proctor.actors.expense import Expense
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.plan.account_id import kind_of
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.specs import DynamicSupervisor, Supervisor, plan_of
+from proctor.actors.specs import DynamicSupervisor, Supervisor
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.events import ChildRestarting, ChildStarted, Subscription, SupervisorEvent

@@ -60,6 +60,7 @@ from proctor.protocols.claude.dialect import PERMISSION_MODES
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.mcp import HOST, Server
+from proctor.runtime.spec import ChildSpec
 
 T = TypeVar("T")
 
@@ -359,3 +360,15 @@ def _as_path(name: str, value: object) -> object:
     if name not in ("cwd", "record", "worktrees") or value is None:
         return value
     return Path(os.path.expanduser(cast("str | Path", value))).absolute()
+
+
+def plan_of(spec: ChildSpec | Plan) -> Plan:
+    """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
+    if isinstance(spec, Plan):
+        return spec
+    if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"an agent is what proctor.claude and its like make, got {spec!r}")
+    plan = spec.args[0] if spec.args else None
+    if not isinstance(plan, Plan):
+        raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")
+    return plan

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from proctor.actors import specs
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.turn import Turn
 from proctor.actors.delivery import Delivery
@@ -34,7 +33,7 @@ from proctor.actors.errors import (
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.spend_limits import run_limits
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.plan import Plan, plan_of
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.serving.chunks import (
     Chunk,
@@ -172,11 +171,11 @@ class CompletionModel:
         if pool is not None and not isinstance(agent, ChildSpec):
             raise BadOption(f"agent {agent.name!r} is held, and needs no place in a pool")
         if isinstance(agent, ChildSpec) and model is not None:
-            plan = specs.plan_of(agent)
+            plan = plan_of(agent)
             launch = attrs.evolve(plan.launch, model=model)
             agent = attrs.evolve(agent, args=(attrs.evolve(plan, launch=launch),))
         elif isinstance(agent, ChildSpec):
-            specs.plan_of(agent)
+            plan_of(agent)
         return cls(agent, model, pool)
 
     @property
@@ -212,7 +211,7 @@ class CompletionModel:
     async def _live(self, prompt: str, request: CompletionRequest) -> AsyncGenerator[Turn | Run]:
         if isinstance(self._agent, ChildSpec):
             spec = self._agent
-            if (informed := _informed(specs.plan_of(spec), request.preamble)) is not None:
+            if (informed := _informed(plan_of(spec), request.preamble)) is not None:
                 spec = attrs.evolve(spec, args=(informed,))
                 prompt = attrs.evolve(request, preamble="").text()
             async with self._run(spec, prompt, request) as live:
@@ -229,7 +228,7 @@ class CompletionModel:
         timeout, schema, payloads = request.timeout, request.schema, request.payloads
         if self._pool is not None:
             return self._pool.stream(spec, prompt, timeout=timeout, schema=schema, payloads=payloads)
-        plan = specs.plan_of(spec)
+        plan = plan_of(spec)
         limits = run_limits(plan, self._book)
         return stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
 

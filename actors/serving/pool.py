@@ -9,8 +9,9 @@ once as there are cores. `serve` keeps processes warm; when it ends, the queue i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -24,14 +25,13 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import KINDS, kind_of
 from proctor.actors.plan.option_checks import suggest_or_list
 from proctor.actors.plan.options import SHUTDOWN
-from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.plan import Plan, plan_of
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run, open_run
 from proctor.actors.serving.capacity import default_limit, usable_cores
 from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
-from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload, refuse_unsupported
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
@@ -64,7 +64,60 @@ class PoolStatistics:
     closed: bool
 
 
-class Pool:
+class _Runner(ABC):
+    """The method `run` of a pool and of several."""
+
+    @abstractmethod
+    def stream(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> AbstractAsyncContextManager[Run]:
+        """As `proctor.stream`, in a slot of the pool, which is given back when the block is left."""
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
+
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
+        """As `proctor.ask`, in a slot of the pool. `timeout` counts from now on, the waiting included, also for room in a
+        budget. Raises also `ResourceUnavailable` (`PoolFull`, `PoolTimeout`, `PoolClosed`), and `BudgetExceeded` where no budget has
+        room in that time."""
+        async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
+            return await live.finish()
+
+
+class Pool(_Runner):
     """A pool for one command line. `limit` defaults to the size of the machine, at most 10 (see `default_limit`); `queue` is the
     number of requests that may wait (1000). `book` counts its runs if no account book and no tree is around them.
 
@@ -118,43 +171,6 @@ class Pool:
         async with AsyncExitStack() as stack:
             await self._take_slot(stack, ends - trio.current_time())
             yield left(ends)
-
-    @overload
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: type[T],
-        payloads: Sequence[Payload] = (),
-    ) -> Answer[T]: ...
-
-    @overload
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: object = None,
-        payloads: Sequence[Payload] = (),
-    ) -> Answer: ...
-
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: object = None,
-        payloads: Sequence[Payload] = (),
-    ) -> Answer:
-        """As `proctor.ask`, in a slot of the pool. `timeout` counts from now on, the waiting included, also for room in a
-        budget. Raises also `ResourceUnavailable` (`PoolFull`, `PoolTimeout`, `PoolClosed`), and `BudgetExceeded` where no budget has
-        room in that time."""
-        async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
-            return await live.finish()
 
     @asynccontextmanager
     async def stream(
@@ -296,7 +312,7 @@ class Pool:
                 await live.over.wait()
 
 
-class Pools:
+class Pools(_Runner):
     """A pool for each kind of command line, made at its first use, so that a full one delays no other.
 
     `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
@@ -341,42 +357,6 @@ class Pools:
         warm = [kept for kept in self._warm if kind_of(plan_of(kept.agent)) == name]
         limit = self._limits.get(name, self._limit)
         return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts, book=self.book)
-
-    @overload
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: type[T],
-        payloads: Sequence[Payload] = (),
-    ) -> Answer[T]: ...
-
-    @overload
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: object = None,
-        payloads: Sequence[Payload] = (),
-    ) -> Answer: ...
-
-    async def run(
-        self,
-        agent: ChildSpec | Plan,
-        prompt: str,
-        *,
-        timeout: float | None = DEADLINE,
-        schema: object = None,
-        payloads: Sequence[Payload] = (),
-    ) -> Answer:
-        """As `Pool.run`, in the agent's pool."""
-        with unsent():
-            pool = self.of(agent)
-        return await pool.run(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
 
     @asynccontextmanager
     async def stream(

@@ -39,10 +39,9 @@ from proctor.actors.errors import (
 from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import family_of
-from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.plan import Plan, plan_of
 from proctor.actors.runs import DEADLINE
 from proctor.actors.serving.session_dir import KEPT_TTL, SessionDir, discard, own, sweep
-from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
@@ -147,9 +146,9 @@ class Session:
         timeout: float | None = DEADLINE,
         schema: object = None,
         payloads: Sequence[Payload] = (),
-        by: Runner = runs.run,  # this class has a `run` of its own
+        by: Runner = runs.ask,  # this class has a `run` of its own
     ) -> Answer:
-        """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
+        """One prompt of this conversation, run by `runs.ask` or another such as `Pool.run`, whose errors it raises.
 
         It ends after `timeout` seconds, or at this session's `deadline` where that comes first. `schema` and `payloads` are as
         for `Agent.ask`; `by` gets them where there are any. If the CLI has lost the conversation a new one begins, with a

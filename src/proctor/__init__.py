@@ -61,12 +61,11 @@ from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.mcp import McpServer
 from proctor.actors.plan.options import SpecOptions
 from proctor.actors.plan.permissions import Rule, Verdict
-from proctor.actors.runs import Run
+from proctor.actors.runs import Run, ask
 from proctor.actors.specs import (
     DynamicSupervisor,
     Supervisor,
     acp,
-    ask,
     claude,
     codex,
     gemini,

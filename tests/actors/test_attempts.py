@@ -19,7 +19,7 @@ from proctor.actors.error_kinds import is_retryable
 from proctor.actors.outcomes import ENDINGS, OUTCOMES, Answer, Outcome
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.serving.retry import RETRY, attempted, judge
 from proctor.actors.transport.transport import Start, Transport
 from proctor.runtime.processes import process_errors
@@ -96,7 +96,7 @@ async def test_a_run_that_crashed_runs_again(
 
     async def third_time_lucky(*, timeout: float | None) -> Answer:
         starts.append(trio.current_time())
-        return await run(plan, "crash" if len(starts) < 3 else "hi", timeout=timeout)
+        return await ask(plan, "crash" if len(starts) < 3 else "hi", timeout=timeout)
 
     plan = spoken_plan()
     answer = await attempted(third_time_lucky, RETRY, chance=Random(1))
@@ -127,7 +127,7 @@ async def test_one_policy_repeats_the_starts_of_every_command_line(
 
     plan = attrs.evolve(plan_of({"home": "private", "executable": sys.executable}), reach=refuse)
     with pytest.raises(process_errors.SpawnFailed):
-        await attempted(partial(run, plan, "hi"), chance=Random(1))
+        await attempted(partial(ask, plan, "hi"), chance=Random(1))
     first, second = (b - a for a, b in pairwise(starts))
     assert 0.4 <= first <= 0.5
     assert 0.8 <= second <= 1.0
@@ -139,12 +139,12 @@ async def test_a_missing_executable_is_one_attempt(
 ) -> None:
     plan = claude_plan("agent", {"executable": tmp_path / "nothing", "home": "private"})
     with pytest.raises(errors.NotInstalled):
-        await attempted(partial(run, plan, "hi"))
+        await attempted(partial(ask, plan, "hi"))
     assert caplog.records == []
 
 
 async def test_the_deadline_of_a_run_is_for_all_its_attempts(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     with pytest.raises(errors.AskInterrupted):
-        await attempted(partial(run, spoken_plan(), "hang"), timeout=7.0)
+        await attempted(partial(ask, spoken_plan(), "hang"), timeout=7.0)
     assert trio.current_time() - began < 12.0

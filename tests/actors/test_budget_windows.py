@@ -20,7 +20,7 @@ from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import Plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.serving.pool import Pool
 from proctor.actors.serving.retry import attempted
 from proctor.actors.serving.sessions import Sessions
@@ -253,7 +253,7 @@ async def test_the_answer_of_a_repeated_run_has_the_tokens_and_attempts_of_all(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     costly = await _dying_once(tmp_path)
-    answer = await attempted(partial(run, costly.plan(), "x"))
+    answer = await attempted(partial(ask, costly.plan(), "x"))
     assert (answer.ok, answer.attempts) == (True, 2)
     assert (answer.cost_usd, answer.usage) == (0.5, Usage(6, 10, 0, 0))
 

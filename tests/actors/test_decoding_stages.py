@@ -14,7 +14,7 @@ import proctor
 from proctor.actors.errors import BadOption, StartRefused
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import claude_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import PeerStreams
 from proctor.protocols import vocabulary as v
@@ -82,7 +82,7 @@ async def test_five_bad_lines_in_a_row_end_a_run_however_the_bytes_arrive(
 @pytest.mark.parametrize("cut", CUTS)
 async def test_four_bad_lines_a_good_one_and_four_more_end_well(cut: str, autojump_clock: MockClock) -> None:
     bad = b"".join(list(BAD.values())[:4])
-    answer = await run(spoken_plan(saying(INIT + bad + delta("x") + bad + ended(**GOOD), cut)), "x")
+    answer = await ask(spoken_plan(saying(INIT + bad + delta("x") + bad + ended(**GOOD), cut)), "x")
     assert (answer.outcome, answer.text) == ("ok", "It is 4.")
 
 
@@ -127,7 +127,7 @@ async def test_a_program_that_never_spoke_the_protocol_is_refused_with_that_reas
         await trio.sleep_forever()
 
     with pytest.raises(StartRefused, match="3 consecutive lines did not follow its protocol"):
-        await run(spoken_plan(banner, error_budget=3), "x")
+        await ask(spoken_plan(banner, error_budget=3), "x")
 
 
 # -- validators

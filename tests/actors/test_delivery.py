@@ -27,7 +27,7 @@ from proctor.actors.error_kinds import is_retryable
 from proctor.actors.gateways.http.problems import problem_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.serving.pool import Pool, Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.tool_results import CallPaths, failure
@@ -220,7 +220,7 @@ async def _never() -> AsyncGenerator[Any]:
 
 async def test_a_request_whose_process_does_not_get_ready_is_starting(autojump_clock: MockClock) -> None:
     plan = attrs.evolve(spoken_plan(mode="oneshot"), reach=partial(MemoryTransport, _never, "nowhere"))
-    found = [await failed(partial(run, plan, "x", timeout=3))]
+    found = [await failed(partial(ask, plan, "x", timeout=3))]
     async with proctor.open_supervisor([agent_spec("agent", plan, {})]) as sup:
         found.append(await failed(partial(sup.agent("agent").ask, "x", timeout=3)))
     for error in found:
@@ -271,7 +271,7 @@ async def test_a_deadline_is_the_same_for_a_run_a_pool_and_an_agent(
     pool = Pool("claude", limit=1)
     async with proctor.open_supervisor([agent_spec("agent", plan(), {})]) as sup:
         ways: Sequence[Callable[[], Awaitable[Answer]]] = (
-            partial(run, plan(), "x", timeout=7),
+            partial(ask, plan(), "x", timeout=7),
             partial(pool.run, plan(), "x", timeout=7),
             partial(sup.agent("agent").ask, "x", timeout=7),
         )
@@ -334,7 +334,7 @@ async def test_a_failed_answer_has_its_delivery_and_a_good_one_has_none(
 
 async def test_the_errors_of_a_start_say_that_nothing_was_sent(tmp_path: Path) -> None:
     refused = await failed(
-        partial(run, plan_of(tmp_path, resume="7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11"), "hi")
+        partial(ask, plan_of(tmp_path, resume="7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11"), "hi")
     )
     assert isinstance(refused, proctor.StartRefused)
     gone = CwdMissing("gone", stage="spawn", argv0="x")
@@ -415,9 +415,9 @@ async def test_whatever_keeps_a_request_from_being_sent_has_a_record_of_its_own(
         nursery.cancel_scope.cancel()
     spent = spoken_plan(budget=proctor.Budget(0.1, 3600))
     with proctor.AccountBook():
-        assert (await run(spent, "x")).ok
+        assert (await ask(spent, "x")).ok
         stages: list[tuple[Exception, Stage]] = [
-            (await failed(partial(run, spent, "x", timeout=9)), "parked"),
+            (await failed(partial(ask, spent, "x", timeout=9)), "parked"),
             (await failed(partial(pools.run, spoken_plan(), "x")), "queued"),
             (await failed(partial(pool.run, spoken_plan(), "x")), "queued"),
         ]
@@ -433,7 +433,7 @@ async def test_whatever_keeps_a_request_from_being_sent_has_a_record_of_its_own(
 
 async def test_a_program_that_cannot_be_started_says_so_on_its_own_error(tmp_path: Path) -> None:
     plan, pool = plan_of(tmp_path).at(tmp_path / "gone"), Pool("scripted", limit=1)
-    for error in [await failed(partial(run, plan, "x")), await failed(partial(pool.run, plan, "x"))]:
+    for error in [await failed(partial(ask, plan, "x")), await failed(partial(pool.run, plan, "x"))]:
         assert isinstance(error, CwdMissing)
         assert isinstance(error.delivery, Delivery)
         assert (error.delivery.sent, error.delivery.stage) == ("no", "starting")
@@ -458,7 +458,7 @@ async def test_an_output_that_is_lost_in_mid_turn_says_that_the_prompt_was_sent(
     plan = plan_of(tmp_path, [{"say": "begun"}, {"say": "more", "delay": 0.3}, {"fault": "hang"}])
     with monkeypatch.context() as patched:
         patched.setattr(os, "read", read)
-        error = await failed(partial(run, plan, "x", timeout=20))
+        error = await failed(partial(ask, plan, "x", timeout=20))
     assert isinstance(error, PipeFailed)
     assert isinstance(error.delivery, Delivery)
     found = error.delivery
@@ -488,7 +488,7 @@ async def test_the_pid_is_the_command_lines_own_and_the_recording_is_named(tmp_p
 
 async def test_text_that_is_too_long_is_cut_and_says_so(autojump_clock: MockClock) -> None:
     long = (INIT, *(delta("x" * 1000) for _ in range(150)))
-    error = await failed(partial(run, spoken_plan(Peer(long).live), "x", timeout=5))
+    error = await failed(partial(ask, spoken_plan(Peer(long).live), "x", timeout=5))
     assert isinstance(error, proctor.AskInterrupted)
     assert error.delivery is not None
     assert (len(error.delivery.text), error.delivery.truncated) == (100_000, ("text",))

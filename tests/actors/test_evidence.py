@@ -14,7 +14,7 @@ import proctor
 from proctor.actors.errors import StartKilled, StartRefused
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan, acp_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import SIGNAL_NAMES
@@ -79,13 +79,13 @@ async def test_a_process_that_never_got_ready_is_explained_by_its_end(
 ) -> None:
     program = installed(tmp_path / "agent", f"echo warning: no bubblewrap >&2; {end}")
     with pytest.raises(error) as raised:
-        await run(acp_plan("a", [str(program)], {"home": "private"}), "hi")
+        await ask(acp_plan("a", [str(program)], {"home": "private"}), "hi")
     assert why in str(raised.value)
 
 
 async def test_a_status_is_told_before_what_the_process_wrote(tmp_path: Path) -> None:
     script: list[Step] = [{"fault": "stderr:100"}, {"say": "begun"}, {"fault": "exit:7"}]
-    answer = await run(plan_of(tmp_path, script), "x")
+    answer = await ask(plan_of(tmp_path, script), "x")
     assert (answer.error or "").startswith(
         f"no answer before its process ended (exit status 7; stderr ends '{WARNING}"
     )
@@ -113,7 +113,7 @@ async def test_a_full_disk_is_the_reason_of_all_that_follows_from_it(
             tmp_path, [{"say": "x"}, {"reply": "done"}], record=tmp_path / "kept", on_recording_failure="fail"
         )
         try:
-            answer = await _held(plan_spec(plan, restart)) if held else await run(plan, "x")
+            answer = await _held(plan_spec(plan, restart)) if held else await ask(plan, "x")
         except Exception as error:  # noqa: BLE001  # a supervisor may give up over it: a group
             told = "".join(traceback.format_exception(error))
         else:

@@ -11,7 +11,7 @@ from proctor.actors.durations import duration, format_duration, limit
 from proctor.actors.errors import FleetFaults
 from proctor.actors.fleet.fleet import Fleet, load_fleet
 from proctor.actors.plan.permissions import Rule
-from proctor.actors.specs import plan_of
+from proctor.actors.plan.plan import plan_of
 from proctor.runtime.spec import Backoff, ChildSpec
 
 Written = Callable[[str], Path]

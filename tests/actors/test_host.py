@@ -6,7 +6,7 @@ import pytest
 
 import proctor
 from proctor.actors.process.orphans import describe_sweep, hosts_folder, track_processes
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.runtime.processes import procfs
 from proctor.runtime.processes.ledger import Swept, current_ledger, open_ledger
 from proctor.runtime.processes.orphans import Orphan
@@ -51,7 +51,7 @@ async def test_a_supervisor_kills_what_an_earlier_host_left_and_keeps_a_ledger(f
 async def test_a_run_without_a_tree_does_too(folder: Path, tmp_path: Path) -> None:
     ledger_of_the_dead(folder)
     async with open_process(sh("read x"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as orphan:
-        assert (await run(plan_of(tmp_path), "hi")).ok
+        assert (await ask(plan_of(tmp_path), "hi")).ok
         assert await orphan.wait() == proctor.ExitStatus(signal=9)
     assert left_in(folder) == []
 

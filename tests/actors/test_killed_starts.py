@@ -14,7 +14,7 @@ import proctor
 from proctor.actors.error_kinds import is_retryable
 from proctor.actors.errors import StartKilled, StartRefused
 from proctor.actors.plan.plan import acp_plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.scripted.launch import PROGRAM
 from tests.actors.far_end import codes, log_of, write_script
 from tests.runtime.programs import installed
@@ -26,7 +26,7 @@ async def test_a_run_whose_process_is_killed_in_its_start_says_so_and_may_be_rep
 ) -> None:
     program = installed(tmp_path / "agent", f"echo no memory >&2; kill -{name} $$; sleep 9")
     with pytest.raises(StartKilled, match=f"a was killed by SIG{name} .* stderr ends 'no memory") as caught:
-        await run(acp_plan("a", [str(program)], {"home": "private"}), "hi")
+        await ask(acp_plan("a", [str(program)], {"home": "private"}), "hi")
     assert is_retryable(caught.value)
 
 
@@ -34,7 +34,7 @@ async def test_a_run_whose_process_is_killed_in_its_start_says_so_and_may_be_rep
 async def test_one_that_dies_by_its_own_doing_or_says_no_more_has_refused(tmp_path: Path, end: str) -> None:
     program = installed(tmp_path / "agent", end)
     with pytest.raises(StartRefused):
-        await run(acp_plan("a", [str(program)], {"home": "private"}), "hi")
+        await ask(acp_plan("a", [str(program)], {"home": "private"}), "hi")
 
 
 def dying(folder: Path, *numbers: int) -> Path:

@@ -11,9 +11,10 @@ import trio
 from trio.testing import MockClock
 
 import proctor
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.agent_log import FACTS
-from proctor.actors.runs import run
-from proctor.actors.specs import agent_spec, plan_of
+from proctor.actors.runs import ask
+from proctor.actors.specs import agent_spec
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
 from tests.actors.spoken import spoken_plan
@@ -74,7 +75,7 @@ async def test_a_life_is_told_in_records_with_fields_and_never_in_what_was_said(
 @pytest.mark.covers("R179", "R020")
 async def test_a_run_without_a_tree_is_told_too(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level(logging.INFO, "proctor")
-    assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
+    assert (await ask(plan_of(agent_in(tmp_path)), ASKED)).ok
     [start], [end] = told(caplog, "run_start"), told(caplog, "stream_end")
     assert (start["prompt_chars"], end["outcome"]) == (len(ASKED), "ok")
     assert ASKED not in caplog.text
@@ -84,7 +85,7 @@ async def test_nothing_is_logged_below_the_level_that_is_wanted(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.WARNING)
-    assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
+    assert (await ask(plan_of(agent_in(tmp_path)), ASKED)).ok
     assert [record.name for record in caplog.records if record.name.startswith("proctor")] == []
 
 

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.agent.request import Request
-from proctor.actors.runs import open_run, run
+from proctor.actors.runs import ask, open_run
 from proctor.actors.specs import agent_spec, open_supervisor
 from tests.actors.spoken import spoken_plan
 
@@ -36,7 +36,7 @@ def flags(record: Path) -> set[str]:
 async def test_a_run_that_nobody_goes_on_with_keeps_no_session(
     options: Any, kept: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    assert (await run(spoken_plan(record=tmp_path, **options), "hi")).ok
+    assert (await ask(spoken_plan(record=tmp_path, **options), "hi")).ok
     assert ("--no-session-persistence" not in flags(tmp_path)) == kept
 
 

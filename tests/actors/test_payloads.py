@@ -16,7 +16,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.scripted.launch import SCRIPTED_WIRES, scripted_dialect
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.payloads import (
@@ -213,7 +213,7 @@ async def test_a_payload_that_a_command_line_cannot_take_is_refused_before_anyth
     with pytest.raises(
         UnsupportedPayload, match=rf"{plan.dialect.name} cannot take a binary payload of type"
     ) as caught:
-        await run(plan, "go", payloads=[NOTE, payload])
+        await ask(plan, "go", payloads=[NOTE, payload])
     assert (caught.value.cli, caught.value.kind) == (plan.dialect.name, "binary")
 
 
@@ -246,7 +246,7 @@ async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none(autojump_clo
         reach=in_memory(blind, name="x"),
     )
     with pytest.raises(UnsupportedPayload, match="image/png"):
-        await run(plan, "go", payloads=[PICTURE])
+        await ask(plan, "go", payloads=[PICTURE])
     async with proctor.open_supervisor([agent_spec("a", plan, {})]) as sup:
         with pytest.raises(UnsupportedPayload, match="image/png"):
             await sup.agent("a").ask("go", payloads=[PICTURE])

@@ -14,7 +14,7 @@ import proctor
 from proctor.actors.errors import BadOption, StartRefused
 from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.operations.health import adapters_of
-from proctor.actors.specs import plan_of
+from proctor.actors.plan.plan import plan_of
 from proctor.runtime import Command
 from proctor.runtime.processes.procfs import children_of
 from tests.proctor.command import processes_with

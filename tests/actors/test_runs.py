@@ -10,7 +10,7 @@ import trio
 
 from proctor.actors.errors import AskNotSent, GreetingTimeout, StartRefused
 from proctor.actors.outcomes import Outcome
-from proctor.actors.runs import Run, run, stream
+from proctor.actors.runs import Run, ask, stream
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus, Normal
 from tests.actors.far_end import HELLO, Step, plan_of, played
@@ -27,7 +27,7 @@ async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path)
     assert (answer.outcome, answer.text, answer.exit) == ("ok", "Hello! You said: hi", Normal())
     assert kinds(events)[-1] is v.Exited
     assert [e.text for e in events if isinstance(e, v.Text)] == ["Hello! You said: hi"]
-    again = await run(plan_of(tmp_path), "hi")
+    again = await ask(plan_of(tmp_path), "hi")
     assert (again.outcome, again.text, again.usage) == (answer.outcome, answer.text, answer.usage)
 
 
@@ -142,19 +142,19 @@ async def test_a_tool_that_takes_long_is_not_silence(tmp_path: Path) -> None:
 async def test_a_greeting_that_never_comes_is_given_up(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5, greeting=0.3)
     with pytest.raises(GreetingTimeout, match=r"agent did not answer the greeting within 0\.3 s"):
-        await run(plan, "hi")
+        await ask(plan, "hi")
 
 
 async def test_the_deadline_covers_the_start(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5)
     with pytest.raises(AskNotSent, match=r"its prompt was never sent \(it was starting\)"):
-        await run(plan, "hi", timeout=0.3)
+        await ask(plan, "hi", timeout=0.3)
 
 
 async def test_a_session_that_is_unknown_is_refused_in_the_clis_own_words(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, resume="7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11")
     with pytest.raises(StartRefused, match="refused to resume session 7e0f7f5e") as caught:
-        await run(plan, "hi")
+        await ask(plan, "hi")
     assert caught.value.resumed == "7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11"
 
 
@@ -201,7 +201,7 @@ async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> Non
 
     async def one() -> None:
         async with limit:
-            texts.append((await run(plan, "hi")).text)
+            texts.append((await ask(plan, "hi")).text)
 
     async with trio.open_nursery() as nursery:
         for _ in range(60):
@@ -224,10 +224,10 @@ async def test_200_runs_half_of_them_cancelled_leave_nothing(
             with trio.CancelScope() as scope:
                 if cancelled:
                     scope.deadline = trio.current_time() + chance.uniform(0, 0.25)
-                key = (await run(plan, "hi")).outcome
+                key = (await ask(plan, "hi")).outcome
             ended[key] = ended.get(key, 0) + 1
 
-    await run(plan, "warm up")
+    await ask(plan, "warm up")
     before, files = belongings_at_first(), os.listdir(own_temporary_directory)
     async with trio.open_nursery() as nursery:
         for n in range(200):

@@ -24,7 +24,7 @@ from proctor.actors.errors import (
 )
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.serving.session_dir import SESSION
 from proctor.actors.serving.sessions import Sessions, key_of
 from proctor.runtime.processes.tags import tag_folder
@@ -537,5 +537,5 @@ async def test_a_process_works_in_its_sessions_directory_and_resumes_its_convers
 
 async def _said(sessions: Sessions, plan: Plan) -> tuple[str, str]:
     async with sessions.hold("a") as session:
-        answer = await session.run(plan, "hi", by=run)
+        answer = await session.run(plan, "hi", by=ask)
         return answer.text, str(session.path)

@@ -15,7 +15,7 @@ from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer, answer_of
 from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.plan import Plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.schemas import schema_of
 from proctor.actors.structured.strategies import Case, Route, route_of
@@ -123,7 +123,7 @@ async def test_a_run_answers_with_what_was_declared_by_every_way(
     way: str, lacking: Sequence[str], turn: list[Step], autojump_clock: MockClock
 ) -> None:
     plan, talk = shaped_plan(turn, lacking=lacking)
-    answer = await run(plan, "How much?", schema=Bill)
+    answer = await ask(plan, "How much?", schema=Bill)
     assert (answer.outcome, answer.value, answer.structured_output) == ("ok", BILL, GOOD)
     assert answer.error is None
     assert len(talk.prompts) == 1
@@ -134,7 +134,7 @@ async def test_a_run_answers_with_what_was_declared_by_every_way(
 @pytest.mark.covers("R139")
 async def test_without_a_schema_the_result_is_the_text(autojump_clock: MockClock) -> None:
     plan, _ = shaped_plan([{"say": TEXT}])
-    answer = await run(plan, "How much?")
+    answer = await ask(plan, "How much?")
     assert (answer.text, answer.value, answer.structured_output, answer.attempts) == (TEXT, None, None, 1)
 
 
@@ -160,7 +160,7 @@ async def test_wrong_twice_then_right_is_three_attempts_and_their_cost_is_summed
         [wrong], [wrong], [right, {"say": "done"}], lacking=lacking, schemas=way == "tools"
     )
     [answer] = (
-        [await run(plan, "How much?", schema=Bill)] if where == "run" else await held(plan, "How much?")
+        [await ask(plan, "How much?", schema=Bill)] if where == "run" else await held(plan, "How much?")
     )
     assert (answer.outcome, answer.value, answer.attempts) == ("ok", BILL, 3)
     assert (answer.cost_usd, answer.duration, answer.model_turns) == (0.75, 1.5, 6)
@@ -175,7 +175,7 @@ async def test_what_is_submitted_wrongly_is_told_at_once_and_is_an_attempt(
 ) -> None:
     turn: list[Step] = [{"submit": BAD}, {"validate": BAD}, {"submit": {}}, {"submit": GOOD}, {"say": "done"}]
     plan, talk = shaped_plan(turn, lacking=NATIVE)
-    answer = await run(plan, "How much?", schema=Bill)
+    answer = await ask(plan, "How much?", schema=Bill)
     assert (answer.value, answer.attempts, len(talk.prompts)) == (BILL, 3, 1)
     assert WHY in talk.results[0]
     assert talk.results[0].startswith("Not accepted.")
@@ -190,7 +190,7 @@ async def test_a_turn_in_which_something_was_submitted_is_no_attempt_besides(
 ) -> None:
     wrong: list[Step] = [{"submit": BAD}, {"say": "done"}]
     plan, talk = shaped_plan(wrong, wrong, [{"submit": GOOD}, {"say": "done"}], lacking=NATIVE)
-    answer = await run(plan, "How much?", schema=Bill)
+    answer = await ask(plan, "How much?", schema=Bill)
     assert (answer.value, answer.attempts, len(talk.prompts)) == (BILL, 3, 3)
     assert WHY in talk.prompts[2]
 
@@ -212,7 +212,7 @@ async def test_out_of_attempts_or_money_it_fails_with_the_last_violations(
         *([{"say": "{}"}] for _ in range(prompts - 1)), [{"shape": BAD}], [{"say": "on"}]
     )
     if where == "run":
-        answer = await run(plan, "How much?", schema=expected)
+        answer = await ask(plan, "How much?", schema=expected)
     else:
         [answer] = await held(plan, "How much?", schema=expected)
     assert (answer.outcome, answer.ending, answer.value) == ("failed", "schema_unmet", None)
@@ -229,7 +229,7 @@ async def test_a_turn_that_ends_for_another_reason_is_not_repeated(
     subtype: str, outcome: str, autojump_clock: MockClock
 ) -> None:
     plan, talk = shaped_plan([{"end": subtype}])
-    answer = await run(plan, "How much?", schema=Bill)
+    answer = await ask(plan, "How much?", schema=Bill)
     value: object = answer.value
     assert (answer.outcome, value, len(talk.prompts)) == (outcome, None, 1)
 
@@ -258,7 +258,7 @@ async def test_a_valid_submission_is_success_whatever_comes_after_it(
         [{"submit": GOOD if where == "run" else {"value": GOOD}}, *after], lacking=NATIVE, **options
     )
     [answer] = (
-        [await run(plan, "How much?", schema=Bill)] if where == "run" else await held(plan, "How much?")
+        [await ask(plan, "How much?", schema=Bill)] if where == "run" else await held(plan, "How much?")
     )
     assert (answer.outcome, answer.value, answer.attempts) == ("ok", BILL, 1)
     assert answer.error is None
@@ -302,7 +302,7 @@ async def test_without_a_submission_an_end_in_mid_turn_is_one(autojump_clock: Mo
 async def test_a_deadline_holds_for_all_attempts_together(autojump_clock: MockClock) -> None:
     plan, talk = shaped_plan([{"say": "seven"}], [{"wait": 0}])
     with pytest.raises(AskInterrupted):
-        await run(plan, "How much?", timeout=10, schema=Bill)
+        await ask(plan, "How much?", timeout=10, schema=Bill)
     assert len(talk.prompts) == 2
     plan, _ = shaped_plan([{"say": "seven"}], [{"wait": 0}])
     async with proctor.open_supervisor([agent_spec("agent", plan, {})]) as sup:
@@ -321,7 +321,7 @@ async def test_the_three_are_listed_together_with_the_tools_of_the_agent(
     plan, talk = shaped_plan(
         [{"weigh": {"article": "nut"}}, {"submit": GOOD}, {"say": "done"}], lacking=NATIVE, host_tools=[weigh]
     )
-    answer = await run(plan, "How much?", schema=Bill)
+    answer = await ask(plan, "How much?", schema=Bill)
     assert (answer.value, talk.results[0]) == (BILL, "7")
     assert talk.tools == [["weigh", "submit", "validate", "example"]]
 
@@ -410,7 +410,7 @@ async def test_a_crash_in_an_attempt_goes_by_the_spec_of_the_agent(autojump_cloc
 async def test_a_schema_that_is_none_is_refused_before_anything_starts() -> None:
     plan, talk = shaped_plan()
     with pytest.raises(BadOption, match="cannot be used"):
-        await run(plan, "How much?", schema={"type": "objekt"})
+        await ask(plan, "How much?", schema={"type": "objekt"})
     assert talk.prompts == []
 
 
@@ -434,7 +434,7 @@ async def test_a_tool_of_the_same_name_is_refused() -> None:
 
     plan, _ = shaped_plan(lacking=NATIVE, host_tools=[submit])
     with pytest.raises(BadOption, match="two host_tools are named 'submit'"):
-        await run(plan, "How much?", schema=Bill)
+        await ask(plan, "How much?", schema=Bill)
 
 
 # -- the account

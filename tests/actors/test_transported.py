@@ -17,7 +17,7 @@ from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import PeerStreams
 from proctor.protocols import vocabulary as v
@@ -61,7 +61,7 @@ def agent_of(plan: Plan) -> ChildSpec:
 
 @pytest.mark.covers("R094")
 async def test_a_run_gives_the_text_and_leaves_by_itself(make: MakePlan, tmp_path: Path) -> None:
-    answer = await run(make(tmp_path), "hello", timeout=30)
+    answer = await ask(make(tmp_path), "hello", timeout=30)
     assert (answer.outcome, answer.text, answer.exit) == ("ok", "1: hello", Normal())
 
 
@@ -101,7 +101,7 @@ async def test_a_crash_in_mid_turn_says_how_and_the_next_request_meets_a_new_far
 
 @pytest.mark.covers("R112")
 async def test_a_crash_is_an_exit_status_with_its_last_words(make: MakePlan, tmp_path: Path) -> None:
-    answer = await run(make(tmp_path), "crash", timeout=30)
+    answer = await ask(make(tmp_path), "crash", timeout=30)
     assert (answer.outcome, answer.exit) == ("crashed", ExitStatus(3))
     assert isinstance(answer.exit, ExitStatus)
     assert answer.exit.stderr.strip()
@@ -110,7 +110,7 @@ async def test_a_crash_is_an_exit_status_with_its_last_words(make: MakePlan, tmp
 
 @pytest.mark.covers("R094")
 async def test_a_turn_without_a_sign_of_life_is_stalled(make: MakePlan, tmp_path: Path) -> None:
-    answer = await run(make(tmp_path, silence=0.5), "hang", timeout=30)
+    answer = await ask(make(tmp_path, silence=0.5), "hang", timeout=30)
     assert answer.outcome == "stalled"
 
 
@@ -118,7 +118,7 @@ async def test_an_agent_without_a_process_waits_a_day_in_no_time(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     start = trio.current_time()
-    answer = await run(spoken_plan(silence=86400.0), "hang", timeout=None)
+    answer = await ask(spoken_plan(silence=86400.0), "hang", timeout=None)
     assert answer.outcome == "stalled"
     assert trio.current_time() - start >= 86400
 
@@ -132,7 +132,7 @@ async def test_a_far_end_that_does_not_greet_is_given_up(autojump_clock: MockClo
     with pytest.raises(
         GreetingTimeout, match="did not answer the greeting within 60 s; stderr ends 'thinking'"
     ):
-        await run(spoken_plan(mute), "hello")
+        await ask(spoken_plan(mute), "hello")
 
 
 async def test_where_there_is_no_process_asking_for_it_says_so(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from proctor.actors.process.liveness import (
     Bound,
     ConditionRule,
 )
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.transport.memory import PeerStreams
 from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
 from tests.actors.far_end import codes, log_of
@@ -304,7 +304,7 @@ async def test_the_evidence_of_a_stall_is_in_the_status_and_in_the_check_of_read
 
 
 async def test_a_run_without_a_tree_says_what_was_found(autojump_clock: MockClock) -> None:
-    answer = await run(spoken_plan(Peer(act=be_stopped)), "act", timeout=None)
+    answer = await ask(spoken_plan(Peer(act=be_stopped)), "act", timeout=None)
     assert answer.outcome == "stalled"
     assert "found stopped twice" in (answer.error or "")
 

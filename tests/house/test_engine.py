@@ -8,7 +8,7 @@ import pytest
 
 import proctor
 from proctor.actors.agent.agent import AgentActor
-from proctor.actors.specs import plan_of
+from proctor.actors.plan.plan import plan_of
 from proctor.protocols.dialect import Dialect, StopStep
 from proctor.runtime.spec import ChildSpec
 from tests.house.tree import everywhere, floor, listed, name_of, syntax

@@ -14,7 +14,7 @@ from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.recording import RunDirectory
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.tools.hooks import Hook, HookResult
 from proctor.actors.tools.tools import Tool as HostedTool
 from proctor.actors.tools.tools import tool
@@ -86,7 +86,7 @@ async def test_a_blocking_hook_denies_rewrites_and_blocks_when_it_raises_or_is_r
     plan = claude_plan("a", {**claude_options, "hooks": [hook], "permission": "allow"})
     if claude_cli.version == "2.1.197":
         with pytest.raises(StartRefused, match="lets the tool run when a hook fails"):
-            await run(plan, "work", timeout=BOUND)
+            await ask(plan, "work", timeout=BOUND)
         return
     messages_api.play(shell("allowed"), shell("deny"), shell("raise"), shell("rewrite"), Text("done"))
     async with stream(plan, "work", timeout=BOUND) as live:
@@ -107,7 +107,7 @@ async def test_a_prompt_that_a_hook_keeps_out_is_no_good_answer(
     blocking = claude_cli.version != "2.1.197"
     messages_api.play(*(() if blocking else [Text("done")]))
     plan = claude_plan("a", {**claude_options, "hooks": [Hook("UserPromptSubmit", never, blocking=blocking)]})
-    answer = await run(plan, "work", timeout=BOUND)
+    answer = await ask(plan, "work", timeout=BOUND)
     kept_out = ("failed", "", "not 'work'")
     assert (answer.outcome, answer.text, answer.error) == (kept_out if blocking else ("ok", "done", None))
 

@@ -6,7 +6,7 @@ import pytest
 
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import Plan, claude_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import silent
 from tests.fakes.messages_api import MessagesApi
@@ -31,7 +31,7 @@ async def test_a_text_answer(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     messages_api.play(Text("Hello from the fake."))
-    answer = await run(claude_plan("a", options), "say hi", timeout=BOUND)
+    answer = await ask(claude_plan("a", options), "say hi", timeout=BOUND)
     assert (answer.outcome, answer.text, answer.error) == ("ok", "Hello from the fake.", None)
     assert answer.usage is not None
     assert answer.cost_usd
@@ -46,7 +46,7 @@ async def test_a_prompt_with_a_leading_dash_arrives_verbatim(
 ) -> None:
     prompt = "-p --model $HOME `id`\n- and more"
     messages_api.play(Text("as told"))
-    answer = await run(
+    answer = await ask(
         plan_with(options, {"mode": "oneshot" if mode == "oneshot" else "session"}), prompt, timeout=BOUND
     )
     assert (answer.outcome, answer.text) == ("ok", "as told")
@@ -57,7 +57,7 @@ async def test_a_prompt_with_a_leading_dash_arrives_verbatim(
 async def test_a_prompt_of_a_megabyte_arrives_whole(options: AgentOptions, messages_api: MessagesApi) -> None:
     prompt = "line of the prompt\n" * (MEGABYTE // 19)
     messages_api.play(Text("read"))
-    answer = await run(claude_plan("a", options), prompt, timeout=BOUND)
+    answer = await ask(claude_plan("a", options), prompt, timeout=BOUND)
     assert answer.outcome == "ok"
     assert len(messages_api.scripted[0].last_user_text) == len(prompt)
 
@@ -67,7 +67,7 @@ async def test_a_prompt_of_five_megabytes_arrives_or_is_refused_in_so_many_words
 ) -> None:
     prompt = "line of the prompt\n" * (5 * MEGABYTE // 19)
     messages_api.play(Text("read"))
-    answer = await run(claude_plan("a", options), prompt, timeout=BOUND)
+    answer = await ask(claude_plan("a", options), prompt, timeout=BOUND)
     if claude_cli.version == "2.1.197":
         assert (answer.outcome, len(messages_api.scripted[0].last_user_text)) == ("ok", len(prompt))
     else:  # the CLI's own check comes before the API
@@ -98,7 +98,7 @@ async def test_an_approval_that_nobody_answers_is_denied(
 ) -> None:
     messages_api.play(Tool("Bash", {"command": "touch made.txt", "description": "x"}), Text("done"))
     plan = plan_with(options, {"permission": silent, "approval_deadline": 0.3})
-    answer = await run(plan, "make it", timeout=BOUND)
+    answer = await ask(plan, "make it", timeout=BOUND)
     assert (answer.outcome, answer.denied_tools) == ("ok", ("Bash",))
     assert not (claude_home.work / "made.txt").exists()
 
@@ -121,7 +121,7 @@ async def test_an_answer_of_twenty_megabytes_arrives_whole(
 ) -> None:
     text = Text(size=20 * MEGABYTE)
     messages_api.play(text)
-    answer = await run(claude_plan("a", options), "write a book", timeout=120)
+    answer = await ask(claude_plan("a", options), "write a book", timeout=120)
     assert answer.outcome == "ok"
     assert answer.text == text.whole()
 
@@ -131,7 +131,7 @@ async def test_a_large_answer_of_a_one_shot_run_is_whole_or_no_answer_never_cut(
 ) -> None:
     text = Text(size=3 * MEGABYTE)
     messages_api.play(text)
-    answer = await run(plan_with(options, {"mode": "oneshot"}), "write", timeout=BOUND)
+    answer = await ask(plan_with(options, {"mode": "oneshot"}), "write", timeout=BOUND)
     # 2.1.197 leaves with status 0 before its pipe has taken the end of a long answer; the newer one waits
     expected = ("ok", "no_answer") if claude_cli.version == "2.1.197" else ("ok",)
     assert answer.outcome in expected
@@ -154,7 +154,7 @@ async def test_leaving_while_a_tool_runs_leaves_nothing_behind(
 @pytest.mark.covers("R021")
 async def test_the_model_that_answered_is_recorded(options: AgentOptions, messages_api: MessagesApi) -> None:
     messages_api.play(Text("hi"))
-    answer = await run(plan_with(options, {"model": "claude-haiku-4-5"}), "hi", timeout=BOUND)
+    answer = await ask(plan_with(options, {"model": "claude-haiku-4-5"}), "hi", timeout=BOUND)
     assert answer.model is not None
     assert "haiku" in answer.model
     assert messages_api.scripted[0].model == "claude-haiku-4-5"

@@ -11,7 +11,7 @@ from proctor.actors.agent.messages import Control
 from proctor.actors.plan.mcp import McpServer
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import Plan, codex_plan
-from proctor.actors.runs import run, stream
+from proctor.actors.runs import ask, stream
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import HostTool
@@ -61,7 +61,7 @@ async def test_a_text_answer(mode: str, options: AgentOptions, api: ResponsesApi
     api.play(Text("Hello from the fake."))
     prompt = "-c --model $HOME `id`\n- and more"  # R187
     plan = plan_with(options, {"mode": "exec" if mode == "exec" else "session"})
-    answer = await run(plan, prompt, timeout=BOUND)
+    answer = await ask(plan, prompt, timeout=BOUND)
     assert (answer.outcome, answer.text, answer.error) == ("ok", "Hello from the fake.", None)
     assert answer.usage is not None
     assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.cost_usd) == (100, 20, None)
@@ -91,7 +91,7 @@ async def test_an_approval_that_nobody_answers_is_denied(
 ) -> None:
     api.play(escalated("echo x > made.txt"), Text("done"))
     plan = plan_with(options, {"permission": silent, "approval_deadline": 0.3})
-    answer = await run(plan, "make it", timeout=BOUND)
+    answer = await ask(plan, "make it", timeout=BOUND)
     assert (answer.outcome, answer.denied_tools) == ("ok", ("shell",))
     assert not (home.work / "made.txt").exists()
 
@@ -102,10 +102,10 @@ async def test_an_answer_by_a_schema_is_data_and_prose_is_not(
 ) -> None:
     plan = plan_with(options, {"mode": "exec" if mode == "exec" else "session", "json_schema": SCHEMA})
     api.play(Text('{"n": 42}'), Text("forty-two"))
-    good = await run(plan, "how many?", timeout=BOUND)
+    good = await ask(plan, "how many?", timeout=BOUND)
     assert (good.outcome, good.structured_output) == ("ok", {"n": 42})
     assert api.requests[0].body["text"]["format"]["schema"]["required"] == ["n"]
-    bad = await run(plan, "how many?", timeout=BOUND)
+    bad = await ask(plan, "how many?", timeout=BOUND)
     assert (bad.outcome, bad.ending) == ("failed", "schema_unmet")
 
 
@@ -163,7 +163,7 @@ async def test_a_request_that_is_refused_as_wrong_is_not_repeated(
     options: AgentOptions, api: ResponsesApi
 ) -> None:
     api.play(Status(400))
-    answer = await run(codex_plan("a", options), "hi", timeout=BOUND)
+    answer = await ask(codex_plan("a", options), "hi", timeout=BOUND)
     assert (answer.outcome, answer.ending) == ("failed", "invalid_request")
 
 
@@ -193,16 +193,16 @@ async def test_an_exec_run_that_is_stopped_in_a_tool_leaves_nothing_behind(
 
 async def test_an_exec_run_resumes_its_thread_by_its_id(options: AgentOptions, api: ResponsesApi) -> None:
     api.play(Text("one"), Text("two"))
-    first = await run(plan_with(options, {"mode": "exec", "persist": True}), "first", timeout=BOUND)
+    first = await ask(plan_with(options, {"mode": "exec", "persist": True}), "first", timeout=BOUND)
     again = plan_with(options, {"mode": "exec", "resume": first.session_id})
-    second = await run(again, "second", timeout=BOUND)
+    second = await ask(again, "second", timeout=BOUND)
     assert (second.text, second.session_id, second.usage) == ("two", first.session_id, None)
     assert "first" in api.requests[1].user_texts
 
 
 async def test_a_session_id_that_is_no_uuid_is_refused_before_the_start(options: AgentOptions) -> None:
     with pytest.raises(proctor.BadOption, match="must be a thread's UUID, got 'mine'"):
-        await run(plan_with(options, {"mode": "exec", "resume": "mine"}), "hi", timeout=BOUND)
+        await ask(plan_with(options, {"mode": "exec", "resume": "mine"}), "hi", timeout=BOUND)
 
 
 async def test_two_turns_in_one_thread_and_another_model_between(
@@ -315,7 +315,7 @@ async def test_a_thread_that_nobody_knows_is_refused_and_an_agent_starts_afresh(
     api.play(Text("hello"))
     plan = plan_with(options, {"resume": unknown})
     with pytest.raises(proctor.StartRefused, match="no rollout found"):
-        await run(plan, "hi", timeout=BOUND)
+        await ask(plan, "hi", timeout=BOUND)
     async with proctor.open_supervisor([agent_spec("a", plan, {})]) as sup:
         answer = await sup.agent("a").ask("hi", timeout=BOUND)
     assert answer.outcome == "ok"

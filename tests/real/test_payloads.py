@@ -10,7 +10,7 @@ import trio
 
 from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.plan import Plan, claude_plan, codex_plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.structured.payloads import BinaryPayload, FilePayload
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi, call
@@ -27,7 +27,7 @@ PDF = (
 
 
 async def answered(plan: Plan, *payloads: Any) -> None:
-    answer = await run(plan, "look", timeout=BOUND, payloads=payloads)
+    answer = await ask(plan, "look", timeout=BOUND, payloads=payloads)
     assert (answer.outcome, answer.text) == ("ok", "seen")
 
 
@@ -70,11 +70,11 @@ async def read_by_its_path(plan: Plan, api: MessagesApi | ResponsesApi, requests
     api.play(begin)
     async with trio.open_nursery() as nursery:
 
-        async def ask() -> None:
-            answer = await run(plan, "look", timeout=BOUND, payloads=(LONG,))
+        async def look() -> None:
+            answer = await ask(plan, "look", timeout=BOUND, payloads=(LONG,))
             assert (answer.outcome, answer.text) == ("ok", "seen")
 
-        nursery.start_soon(ask)
+        nursery.start_soon(look)
         await until(lambda: len(requests()) == 1)
         told = everything(requests()[0].body)
         assert len(told) < 1_000_000

@@ -7,7 +7,7 @@ import pytest
 import proctor
 from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.plan import claude_plan, codex_plan
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.specs import agent_spec
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi
@@ -34,7 +34,7 @@ async def test_claude_is_told_the_schema_at_its_launch_and_asked_again_when_it_w
         Text("It is two nuts."), Text("As I said."), Tool("StructuredOutput", GOOD), Text("done")
     )
     plan = claude_plan("a", {**claude_options, "mode": mode})
-    answer = await run(plan, "What is due?", schema=Invoice, timeout=BOUND)
+    answer = await ask(plan, "What is due?", schema=Invoice, timeout=BOUND)
     assert_right(answer, 2)
     offered = {offer.name for offer in messages_api.scripted[0].body.tools}
     assert "StructuredOutput" in offered
@@ -65,7 +65,7 @@ async def test_codex_is_told_the_strict_form_and_asked_again_since_it_checks_not
 ) -> None:
     responses_api.play(Text(json.dumps(BAD)), Text(json.dumps(GOOD)))
     plan = codex_plan("a", {**codex_options, "mode": mode})
-    answer = await run(plan, "What is due?", schema=Invoice, timeout=BOUND)
+    answer = await ask(plan, "What is due?", schema=Invoice, timeout=BOUND)
     assert_right(answer, 2)
     first, second = responses_api.requests
     for request in (first, second):

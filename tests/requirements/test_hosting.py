@@ -21,7 +21,7 @@ from proctor.actors.plan.plan import claude_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import WINDOW_EVENTS, EventLog
 from proctor.actors.recording.recording import RunDirectory
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.protocols import vocabulary as v
@@ -100,7 +100,7 @@ async def test_output_is_read_before_and_while_the_greeting_is_written(
         await side.send_all(INIT + RESULT)
         return None
 
-    answer = await run(spoken_plan(talks_first), "hi", timeout=30)
+    answer = await ask(spoken_plan(talks_first), "hi", timeout=30)
     assert (answer.outcome, answer.text) == ("ok", "ok")
 
 
@@ -121,10 +121,10 @@ async def test_a_greeting_may_take_its_time_and_no_more(
     assert Clocks().greeting == 60.0
     plan = spoken_plan(slow, greeting=patience)
     if connects:
-        assert (await run(plan, "hi", timeout=300)).ok
+        assert (await ask(plan, "hi", timeout=300)).ok
     else:
         with pytest.raises(GreetingTimeout):
-            await run(plan, "hi", timeout=300)
+            await ask(plan, "hi", timeout=300)
 
 
 @pytest.mark.covers("C21")

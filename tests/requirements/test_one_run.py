@@ -12,7 +12,7 @@ import pytest
 import proctor
 from proctor.actors.errors import StartRefused
 from proctor.actors.plan.plan import scripted_plan
-from proctor.actors.runs import Run, run, stream
+from proctor.actors.runs import Run, ask, stream
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import Normal
@@ -117,7 +117,7 @@ async def test_a_reader_may_refuse_an_event_which_stops_the_run_before_the_next(
             runs.append(live)
             await judged(live)
     assert runs[0].incarnation.exit is not None
-    await run(plan_of(tmp_path), "and one that nobody refuses", timeout=30)
+    await ask(plan_of(tmp_path), "and one that nobody refuses", timeout=30)
 
 
 @pytest.mark.covers("R185", "R186")
@@ -143,7 +143,7 @@ async def test_a_key_goes_by_environment_and_is_written_nowhere(tmp_path: Path) 
 async def test_the_text_of_a_failed_start_has_no_key_in_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "exit:3@turn=0@line=0", env={"ANTHROPIC_API_KEY": KEY})
     with pytest.raises(StartRefused) as caught:
-        await run(plan, PROMPT, timeout=30)
+        await ask(plan, PROMPT, timeout=30)
     assert KEY not in str(caught.value) + repr(caught.value)
     assert PROMPT not in str(caught.value)
 
@@ -152,7 +152,7 @@ async def test_the_text_of_a_failed_start_has_no_key_in_it(tmp_path: Path) -> No
 async def test_a_run_and_a_held_agent_start_with_the_same_arguments(tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": "sonnet", "allowed_tools": ("Read",), "add_dirs": (str(tmp_path),)}
     plan = plan_of(tmp_path, HELLO, record=tmp_path / "run", **options)
-    await run(plan, "hi", timeout=30)
+    await ask(plan, "hi", timeout=30)
     held = attrs.evolve(plan, workplace=attrs.evolve(plan.workplace, record=tmp_path / "held"))
     async with proctor.open_supervisor([agent_spec("agent", held, {"shutdown": 3})]) as sup:
         await sup.agent("agent").ask("hi", timeout=30)
@@ -199,11 +199,11 @@ async def test_a_prompt_of_a_megabyte_reaches_every_command_line(voice: str, tmp
         tmp_path, [{"turn": "whole", "when": f"^{prompt[:10]}.* the end$"}, {"reply": "whole"}]
     )
     plan = scripted_plan("agent", script, {"home": "private"}, dialect=voice, shutdown=5.0)
-    answer = await run(plan, prompt, timeout=60)
+    answer = await ask(plan, prompt, timeout=60)
     assert (answer.outcome, answer.text) == ("ok", "whole")
 
 
 @pytest.mark.covers("R044")
 def test_a_run_has_five_minutes_unless_it_is_told() -> None:
-    for function in (run, stream, proctor.ask, proctor.stream):
+    for function in (proctor.ask, stream, proctor.stream):
         assert inspect.signature(function).parameters["timeout"].default == 300.0

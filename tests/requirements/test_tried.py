@@ -101,8 +101,8 @@ def test_one_command_line_can_be_used_without_what_serves_agents(home: Path, tmp
     program = (
         "import sys, trio\n"
         "from proctor.actors.plan.plan import scripted_plan\n"
-        "from proctor.actors.runs import run\n"
-        f"print(trio.run(run, scripted_plan('a', {str(script)!r}, {{'home': 'private'}}), 'hi').text)\n"
+        "from proctor.actors.runs import ask\n"
+        f"print(trio.run(ask, scripted_plan('a', {str(script)!r}, {{'home': 'private'}}), 'hi').text)\n"
         "above = ('gateways', 'operations', 'serving', 'setup', 'web_server')\n"
         "print(sorted(name for name in sys.modules if name.startswith(tuple(f'proctor.actors.{a}' for a in above))))\n"
         "print(sorted({'mcp', 'starlette', 'hypercorn', 'pydantic', 'httpx'} & set(sys.modules)))\n"

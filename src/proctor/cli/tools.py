@@ -13,11 +13,11 @@ from pathlib import Path
 
 import attrs
 
-from proctor.actors import specs
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import NotExecutable, NotInstalled
 from proctor.actors.fleet.fleet import Child, Fleet
 from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.plan import plan_of as plan_of_spec
 from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.toolset import ServedTool
 from proctor.actors.specs import Supervisor
@@ -85,7 +85,7 @@ class OfferedTools:
                 _log.info("%s has started", member.name)
                 about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
                 agent = supervisor.agent(member.name)
-                self.plans[member.name] = specs.plan_of(member.spec(record))
+                self.plans[member.name] = plan_of_spec(member.spec(record))
                 self.agents[member.name] = agent
                 self.tools.append(standing(tool_name(member.name), about, agent, terms))
 

@@ -15,7 +15,7 @@ from proctor.actors.opencode_server.address import Address, GetAddress
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.plan.options import AgentOptions
-from proctor.actors.runs import run
+from proctor.actors.runs import ask
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec, Strategy
@@ -121,7 +121,7 @@ async def test_an_agent_without_its_server_cannot_start_and_says_so(tmp_path: Pa
 
 async def test_an_agent_on_a_server_needs_a_tree(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="must be in a supervision tree, after that server"):
-        await run(served_plan("a", {"cwd": tmp_path}, server="hub"), "hi", timeout=10)
+        await ask(served_plan("a", {"cwd": tmp_path}, server="hub"), "hi", timeout=10)
 
 
 def test_mode_serve_without_a_server_is_a_bad_option() -> None:

@@ -22,8 +22,9 @@ from rich.text import Text
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import AgentError
 from proctor.actors.fleet.fleet import Child, Fleet, load_fleet
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
-from proctor.actors.specs import Supervisor, open_supervisor, plan_of
+from proctor.actors.specs import Supervisor, open_supervisor
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible

@@ -39,10 +39,11 @@ from proctor.actors.gateways.openai import routes
 from proctor.actors.operations.health import AdapterChecks, adapters_of, needs_of
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.option_checks import collect_faults
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import InFlight
-from proctor.actors.specs import Supervisor, open_supervisor, plan_of
+from proctor.actors.specs import Supervisor, open_supervisor
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.server import serve

@@ -11,9 +11,9 @@ import trio
 
 from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.gateways.http.turns import LOGS
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.specs import plan_of
 from tests.actors.gateways.http.serving import Served, served, spoken
 
 

@@ -13,9 +13,9 @@ import trio
 from proctor import Budget
 from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.plan.budgets import Alarm
+from proctor.actors.plan.plan import plan_of
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.specs import plan_of
 from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.protocols.vocabulary import Notice
 from tests.actors.gateways.http.serving import Served, served, spoken
