@@ -109,6 +109,7 @@ class Conversation:
 
     def greet(self) -> bytes:
         """The first bytes to write, once; empty where the CLI needs none. Raises Misuse the second time."""
+        # A second greeting would begin the handshake anew in the midst of a session.
         if self._opened:
             raise Misuse(
                 f"the greeting was sent before (phase {self.phase!r})", request="greet", phase=self.phase
@@ -141,6 +142,7 @@ class Conversation:
         if isinstance(request, Prompt) and request.attachments:
             takes = partial(self.dialect.takes, memo)
             refuse_unsupported_attachments(self.dialect.name, request.attachments, takes)
+        # First: it raises where the request makes no sense, and then nothing may have changed.
         data = self.dialect.write(memo, request)
         if isinstance(request, Prompt):
             memo.prompts.append(request.id)
@@ -156,6 +158,7 @@ class Conversation:
         self.memo.pending.pop(request.id, None)
         if request.id in self.memo.prompts:
             self.memo.prompts.remove(request.id)
+        # An `EndSession` that was not written: the conversation goes on where it was.
         if self.phase in ("idle", "working") or isinstance(request, EndSession):
             self.phase = self._rest()
 
@@ -164,6 +167,7 @@ class Conversation:
 
         Raises Misuse for bytes after the end.
         """
+        # Raised for bytes only: the end may be reported twice.
         if self.phase == "ended":
             if chunk:
                 raise Misuse(
@@ -199,6 +203,7 @@ class Conversation:
             if self._validators:
                 events = self._validated(events)
             stays = STAYS[self.phase]
+            # A run of deltas has one class and one place, so it needs no look at each.
             if isinstance(events, list) and TextDelta in stays:
                 out += events
                 continue
@@ -211,6 +216,7 @@ class Conversation:
             if events and events[0].__class__ is Unrecognized and is_misshapen(events):
                 self.misshapen += 1
                 self._count_bad(self.memo.frame, self.memo.turn, out)
+            # The budget is spent in the midst of a chunk: what follows is not read any more.
             if self.exhausted:
                 break
         if self.exhausted:
@@ -238,6 +244,7 @@ class Conversation:
         )
 
     def _read_frames(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
+        # Long lines are rare: the others keep the fast way.
         if Oversized in map(type, lines):
             return self._read_one_by_one(lines, out)
         return self._read_lines(self.memo, cast("Sequence[bytes]", lines))
@@ -249,6 +256,7 @@ class Conversation:
             if isinstance(line, bytes):
                 yield from self._read_lines(self.memo, (line,))
             else:
+                # The other reader counts its own lines; this one never reaches it.
                 self.memo.frame += 1
                 self._read_truncated(line, out)
 
@@ -289,6 +297,7 @@ class Conversation:
     def _accept_garbled(self, event: Garbled, out: list[AnyEvent], *, cut: bool) -> None:
         if self._place.is_blank(event.frame):
             self._blank += 1
+            # A blank line neither is bad nor ends a row of bad ones.
             if self._bad_frame == event.frame - 1:
                 self._bad_frame = event.frame
             return
@@ -322,9 +331,11 @@ class Conversation:
         offset = self._place.offset(memo.frame)
         out.append(Garbled(memo.frame, memo.turn, "oversized", head(line.head), line.size, offset))
         self.garbled += 1
+        # Whatever the reading of a cut line counts as quiet was not quiet: part of it is missing.
         quiet, memo.quiet = memo.quiet, memo.quiet.copy()
         memo.truncated = True
         events = self.dialect.read(memo, line.truncated)
+        # Reset before its events are judged: they are asked for in the same state as all others.
         memo.truncated = False
         for event in events:
             if isinstance(event, UNREAD):
@@ -338,6 +349,7 @@ class Conversation:
                 event = msgspec.structs.replace(event, text=None, structured_output=None, error=gone)
                 self._accept(event, out)
             elif isinstance(event, (Send, TurnStarted, *CONTROL)) or event.frame < memo.frame:
+                # Content of a cut line would be taken for the whole; only control events can be believed.
                 self._accept(event, out)
         memo.quiet = quiet
 

@@ -64,6 +64,7 @@ class Framing:
         if not lines:
             self._keep(tail)
             return lines
+        # Nothing kept from before, which is the usual case: the lines are whole as they are.
         if not (self._kept or self._long):
             self._keep(tail)
             return lines
@@ -151,7 +152,9 @@ class _LongLine:
         for start in range(0, len(part), PIECE):
             if self._given_up:
                 return
+            # A backslash at the end of a piece belongs to the first byte of the next.
             self._read(self._backslash + part[start : start + PIECE])
+            # A structure that is too big is given up whole: half of it is no JSON.
             if len(self._skim) > SKIM_LIMIT:
                 self._given_up = True
                 self._skim = bytearray()
@@ -193,5 +196,6 @@ def _shortened(string: bytearray) -> bytes:
     if len(string) <= STRING_LIMIT:
         return bytes(string)
     whole = _WHOLE_TOKENS.match(string[:STRING_LIMIT])
+    # A cut must not fall into an escape or between the halves of a surrogate pair.
     text = _HALF_PAIR.sub(b"", whole[0] if whole else b"")
     return text.decode("utf-8", "ignore").encode()

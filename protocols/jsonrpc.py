@@ -119,6 +119,7 @@ def ask(
     own = pending_requests(memo)
     number, own.next = own.next, own.next + 1
     data = line({"id": number, "method": method, "params": params}, tag=tag)
+    # After the line was made: what cannot be encoded must not be waited for.
     own.open[number] = PendingRequest(kind, request, note)
     if request:
         memo.pending[request] = kind
@@ -133,6 +134,7 @@ def notify(method: str, params: object = None, *, tag: bool = True) -> bytes:
 
 def answer(key: str, result: object, *, tag: bool = True) -> bytes:
     """The reply to a request of the peer's, by `Message.key`."""
+    # As it came, number or text: in another form a peer may not find its request.
     return line({"id": msgspec.Raw(key.encode()), "result": result}, tag=tag)
 
 
@@ -143,6 +145,7 @@ def refuse(key: str, text: str, *, code: int = METHOD_NOT_FOUND, tag: bool = Tru
 
 def settle(memo: Memo, message: Message) -> PendingRequest | Misplaced:
     """Take the request of a reply out of the pending ones."""
+    # Our ids begin at 1, so an id that is no number finds nothing.
     pending = pending_requests(memo).open.pop(decoded_or(0, int, message.id), None)
     if pending is None:
         return Misplaced(memo.frame, memo.turn, "reply", "")

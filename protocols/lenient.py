@@ -55,6 +55,7 @@ def head(line: bytes) -> str:
 def garbled(memo: Memo, line: bytes) -> Garbled | None:
     """The event for a line that is not a JSON object in UTF-8; None for one that is."""
     try:
+        # Decoded here: given bytes, `json` would guess their encoding.
         value = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         return Garbled(memo.frame, memo.turn, "not_utf8", head(line), len(line), error=str(error))
@@ -83,6 +84,7 @@ def decoded(memo: Memo, kind: type[S], raw: bytes, path: str) -> tuple[S, list[A
     except Refusal:
         pass
     try:
+        # Half surrogate pairs are valid JSON to JavaScript, and refused by msgspec.
         return msgspec.json.decode(repaired(raw), type=kind), []
     except Refusal:
         value, bad = loosely(kind, raw, path)
@@ -133,6 +135,7 @@ def loosely(kind: type[S], raw: bytes | msgspec.Raw, path: str) -> tuple[S, list
             values[field.name] = msgspec.json.decode(member, type=field.type)
         except Refusal as error:
             place = f"{path}.{field.encode_name}"
+            # Deeper, so that one bad field does not cost its whole record.
             if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
                 values[field.name], deeper = loosely(field.type, member, place)
                 bad += deeper
@@ -156,6 +159,7 @@ def refuse_unread(
     match event:
         case ApprovalRequested(id=request, tool=what):
             code, data = "approval_refused", write(memo, Decision(request, allow=False, message=WHY))
+            # `Conversation.send` would do this; the answer here goes out past it.
             del memo.approvals[request]
         case ToolRequested(id=request, tool=what):
             code, data = "tool_refused", write(memo, ToolReturn(request, WHY, is_error=True))
@@ -170,4 +174,5 @@ def _blocked(write: Callable[[Memo, Any], bytes], memo: Memo, request: str) -> b
     try:
         return write(memo, HookVerdict(request, allow=False, reason=WHY))
     except Misuse:
+        # Nothing can be blocked at this point, so the only answer is the empty one.
         return write(memo, HookVerdict(request))

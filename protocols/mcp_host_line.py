@@ -52,6 +52,7 @@ class ToolLine:
         max_line: int = MAX_LINE,
     ) -> None:
         self._tools = tools
+        # A tool that declares the argument itself gets it.
         self._foreign = {tool.name: added.difference(tool.schema.get("properties", ())) for tool in tools}
         self._of = of
         self._name = name
@@ -84,6 +85,7 @@ class ToolLine:
 
     def write(self, answer: ToolReturn) -> bytes:
         """The bytes of an answer. Raises Misuse where its call is not open."""
+        # Taken out first: a second answer finds no call.
         if (key := self._open.pop(answer.id, None)) is None:
             raise Misuse(f"{answer.id!r} is not an open call of a tool", request="tool_return")
         self._of.calls.pop(answer.id, None)
@@ -91,6 +93,7 @@ class ToolLine:
 
     def hang_up(self) -> list[AnyEvent]:
         """Withdraw all calls: the client is gone."""
+        # A copy: withdrawing takes entries out.
         return [self._withdraw(request) for request in [*self._open]]
 
     def _read(self, line: bytes, *, kept: bool) -> list[AnyEvent]:
@@ -109,6 +112,7 @@ class ToolLine:
         return [*handled.events, *map(self._withdraw, cancelled)]
 
     def _begin(self, key: str, call: Call) -> list[AnyEvent]:
+        # A client may call in a loop, and each open call holds a task of the host.
         if len(self._open) >= CALLS:
             self._to_send.append(_line(key, fault(BUSY, f"{CALLS} calls are open already")))
             return [

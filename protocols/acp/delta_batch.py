@@ -18,6 +18,7 @@ def add_chunk(
     batches = state_of(memo).batches
     batch = batches.get(parent)
     ended: list[AnyEvent] = []
+    # No frame says that a message is whole: it is over when another kind or message begins.
     if batch is None or batch.thought != thought or batch.message != message:
         ended = end_run(memo, parent)
         batch = batches[parent] = DeltaBatch(thought, message)
@@ -48,6 +49,7 @@ def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
         kept.turn.message, kept.turn.texts = batch.message, before + bool(text)
     if not text:
         return []
+    # A cut line caused no event: the block is that of the last chunk that was read.
     frame = batch.frame if memo.truncated else memo.frame
     return [(Thinking if batch.thought else Text)(frame, memo.turn, text, parent)]
 
@@ -61,6 +63,7 @@ def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
     texts = kept.turn.texts if is_spoken else 0
     if streamed:
         del kept.batches[parent]
+    # What was counted as the answer goes with its message.
     if is_spoken:
         kept.turn.text, kept.turn.gap, kept.turn.message, kept.turn.texts = None, False, None, 0
     if not (streamed or is_spoken):
@@ -77,4 +80,5 @@ def voided(frame: int, turn: str | None, message: str, parent: str | None, texts
 
 def end_runs(memo: Memo) -> list[AnyEvent]:
     """The whole blocks of all runs."""
+    # A copy: `end_run` takes entries out.
     return [event for parent in [*state_of(memo).batches] for event in end_run(memo, parent)]

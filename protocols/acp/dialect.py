@@ -110,6 +110,7 @@ def _write(profile: Profile, memo: Memo, request: AnyRequest) -> bytes:
 
 
 def _interrupt(memo: Memo) -> bytes:
+    # Without a session there is no turn to cancel.
     if memo.session_id is None:
         return b""
     params: dict[str, Any] = {"sessionId": memo.session_id}

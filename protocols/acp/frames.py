@@ -45,9 +45,11 @@ def read(profile: Profile, memo: Memo, line: bytes) -> Out:
     reader = _METHODS.get(message.method)
     if reader is not None and (message.kind == "request") == (message.method in REQUESTS):
         return reader(memo, message)
+    # Extensions begin with `_`, general ones with `$/`: unknown ones are allowed.
     if not message.method.startswith(("_", "$/")):
         return jsonrpc.unknown(memo, message)
     memo.ignore(message.method)
+    # A request is refused all the same, or the agent waits for its reply.
     replies = jsonrpc.unknown(memo, message)
     return tuple(reply for reply in replies if isinstance(reply, Send))
 
@@ -56,6 +58,7 @@ def _read_update(memo: Memo, message: jsonrpc.Message) -> Out:
     frame, odd = jsonrpc.params(memo, Updated, message)
     kind = frame.update.session_update
     if not memo.greeted:
+        # Before the session is ready all updates are those of the history.
         events = (*odd, *read_history(memo, kind))
         return (
             events
@@ -91,6 +94,7 @@ def _read_chunk(memo: Memo, frame: Updated, parent: str | None) -> Out:
 def _counted(memo: Memo, kept: SessionState, message: str | None, *, thought: bool) -> Out:
     """A message that was not there before is another call of the model."""
     turn, bound = kept.turn, kept.profile.fruitless
+    # Thoughts, and agents without message ids, are not counted.
     if thought or message is None or message in turn.steps or not memo.open_turns:
         return ()
     turn.steps.add(message)
@@ -105,6 +109,7 @@ def _read_tool(memo: Memo, frame: Updated, parent: str | None) -> Out:
 
 def _read_usage(memo: Memo, frame: Updated, parent: str | None) -> Out:
     cost = frame.update.cost
+    # An amount in another currency would be added to US dollars.
     if cost is not None and cost.amount is not None and cost.currency in ("", "USD") and parent is None:
         state_of(memo).cost = cost.amount
     return ()

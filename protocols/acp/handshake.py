@@ -69,6 +69,7 @@ def _opening(memo: Memo, kept: SessionState) -> str | None:
         return "session/new"
     if memo.launch.fork:
         return "session/fork" if "fork" in can.session_capabilities else None
+    # `session/load` would replay the whole history as updates.
     if "resume" in can.session_capabilities:
         return "session/resume"
     return "session/load" if can.load_session else None
@@ -129,8 +130,11 @@ def read_opened(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRe
     _note_options(memo, kept, reply)
     options = {field: getattr(memo.launch, field) for field in SETTINGS if field not in kept.profile.flags}
     if kept.mode is not None:
+        # Only an agent with modes can be set to one.
         options["permission_mode"] = options["permission_mode"] or kept.profile.mode
     kept.pending_settings.extend((field, value) for field, value in options.items() if value is not None)
+    # Gemini answers `session/load` before it has sent the history (0.61): the session is ready only behind
+    # that.
     kept.replaying = pending.note == "session/load" and bool(kept.profile.history_end)
     return tuple(odd) if kept.replaying else (*odd, *_next_setting(memo, kept))
 
@@ -217,6 +221,7 @@ def read_set(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingReque
     field, value = pending.note
     kept = state_of(memo)
     refusal = None if message.error is None else describe_fault(message.error)
+    # A launch setting that is refused: to go on without it would be another agent than asked for.
     if refusal is not None and not pending.request:
         return _refused(memo, f"{field} {value!r}: {refusal}")
     odd: list[AnyEvent] = []

@@ -71,6 +71,7 @@ def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
         return call
     call.unread = call.unread and not has_input
     call.title = update.title or call.title
+    # After the announcement the input stays as it was shown.
     if not call.announced:
         call.input = _object(update.raw_input) or call.input
     call.output += _terminal(update.meta)
@@ -79,6 +80,7 @@ def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
 
 def _name(update: Update, identity: str, rule: ToolName) -> str:
     named = update.name
+    # Gemini 0.61 names the tool only in the id of the call.
     if not named and rule == "id_prefix" and (match := re.match(r"(.+)__\1_\d+_\d+$", identity)):
         named = match[1]
     elif not named and rule == "first_title":
@@ -142,6 +144,7 @@ def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
     before = [*begin(memo), *end_run(memo, parent)]
     call = _merged(memo, body.tool_call, parent)
     announced = _announce(memo, call)
+    # Reversed, so that the first option of a kind counts.
     options = {option.kind: option.option_id for option in reversed(body.options)}
     kept.questions[key] = PendingQuestion(options, call)
     memo.approvals[key] = call.input
@@ -161,9 +164,11 @@ def write_decision(memo: Memo, decision: Decision) -> bytes:
     unchanged = decision.input is None or decision.input == memo.approvals[decision.id]
     allow = decision.allow and unchanged
     kinds = ALLOWING if allow else REJECTING
+    # By kind, not by id: the ids of options differ from agent to agent.
     option = next((pending.options[kind] for kind in kinds if kind in pending.options), None)
     if not allow or option is None:
         _deny(kept, pending.call)
+    # Without a fitting option the question is cancelled, never allowed.
     if option is None:
         return jsonrpc.answer(decision.id, CANCELLED)
     return jsonrpc.answer(decision.id, {"outcome": {"outcome": "selected", "optionId": option}})
@@ -181,6 +186,7 @@ def settle_questions(memo: Memo) -> bytes:
     answers = b"".join(jsonrpc.answer(question, CANCELLED) for question in kept.questions)
     for question in kept.questions:
         memo.approvals.pop(question, None)
+    # The agent reports the end of its turn later: only then are they withdrawn for the host.
     kept.settled += kept.questions
     kept.questions.clear()
     return answers

@@ -58,10 +58,12 @@ WORDS: Mapping[str, str] = {
 def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     """The bytes of a prompt; none yet for one that has to wait."""
     kept = state_of(memo)
+    # Before the greeting it is not known what the agent takes.
     if not memo.greeted and (media := [a for a in prompt.attachments if a.text is None]):
         raise UnsupportedAttachment(
             f"{kept.profile.name}, which has not reported its capabilities yet,", media[0]
         )
+    # Agents disagree on a second prompt: one cancels the first, one mixes the answers.
     if not memo.greeted or kept.current is not None:
         kept.held.append(prompt)
         return b""
@@ -95,6 +97,7 @@ def send_held(memo: Memo) -> Out:
     kept = state_of(memo)
     while kept.held and kept.current is None:
         prompt = kept.held.popleft()
+        # The host may have taken it back while it waited.
         if prompt.id in memo.prompts:
             return (Send(_ask(memo, kept, prompt)),)
     return ()
@@ -117,6 +120,7 @@ def end_turn(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingReque
     closing = [*end_runs(memo), *_withdrawn(memo, kept), *deny_unseen(memo, kept)]
     ended = _ended(memo, kept, turn, message.error, reply)
     kept.turn, kept.current = TurnState(), None
+    # A tool may go on after the end of its turn: what was announced still gets its result.
     kept.calls = {key: call for key, call in kept.calls.items() if call.announced}
     return (*odd, *begun, *closing, ended, *send_held(memo))
 
@@ -173,9 +177,11 @@ def _verdict(
         return cause(kept.profile, fault.code, text), str(fault.code), text
     if turn.failure is not None and word == "end_turn":
         return cause(kept.profile, 0, turn.failure), "failed", turn.failure
+    # OpenCode calls it a good end when a rejected tool cut the turn off.
     cut = kept.profile.rejection_ends_turn and turn.denied and not turn.answered
     if word == "end_turn" and cut:
         return "interrupted", "rejected", WORDS["rejected"]
+    # An agent whose model failed may still say `end_turn`, with nothing written.
     if word == "end_turn" and turn.text is None and not turn.gap and not turn.calls:
         return "error", "no_answer", WORDS["no_answer"]
     return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word) or (UNKEPT if turn.gap else None)
@@ -206,6 +212,7 @@ def used(memo: Memo) -> Used:
 def _share(memo: Memo, total: float | None) -> float | None:
     if total is None:
         return None
+    # The first total of a resumed session has its past in it.
     before = None if memo.resumed else memo.total_cost_usd
     memo.total_cost_usd, memo.resumed = total, False
     return total - before if before is not None and total >= before else None
@@ -223,6 +230,7 @@ def _of_turn(reply: Prompted, turn: TurnState) -> Usage | None:
     )  # zeros are written where nothing was counted
 
 
+# OpenCode's counts are those of the last model call: right only where there was one.
 def _of_last_call(reply: Prompted, turn: TurnState) -> Usage | None:
     return _of_turn(reply, turn) if not turn.calls and len(turn.steps) == 1 else None
 

@@ -36,6 +36,7 @@ def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
     """Read the text of the agent, or the synthetic answer that stands for an API failure."""
     if frame.error is not None:
         return _read_failure(memo, frame)
+    # A subagent may run under another model, and a synthetic answer under none.
     if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):
         state_of(memo).model = frame.message.model
     count(memo, frame.message)
@@ -48,6 +49,7 @@ def _read_failure(memo: Memo, frame: Assistant) -> Out:
     if frame.parent_tool_use_id is None:
         kept = state_of(memo)
         kept.failure = frame.error
+        # A `rate_limit_event` may have reported it already: one event for each limit.
         if frame.api_error == "usage_limit_reached" and not kept.limited:
             params, bad = decoded(
                 memo, LimitParams, bytes(frame.api_error_params) or b"{}", "assistant.params"
@@ -59,8 +61,10 @@ def _read_failure(memo: Memo, frame: Assistant) -> Out:
 
 def read_user(memo: Memo, frame: User, line: bytes) -> Out:
     """Results of tools; and echoes and synthetic prompts, which are quiet."""
+    # 2.1.197 has no `command_lifecycle`: there the echo of a prompt tells which turn took it in.
     if frame.is_replay and frame.uuid is not None and (taken := fold(memo, frame.uuid)):
         return taken
+    # A string is the text of a prompt, echoed or synthetic; results of tools are always blocks.
     if memoryview(frame.message.content)[:1].tobytes() == b'"':
         return memo.ignore("user.replay" if frame.is_replay else "user.text")
     out = _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")
@@ -73,6 +77,7 @@ def _with_side_data(out: Out, raw: bytes) -> Out:
     beside = decoded_or(None, object, raw) if b"structuredContent" in raw or b"_meta" in raw else None
     timing = decoded_or(None, Timing, raw) if b"urationMs" in raw else None
     data, seconds = side_data(beside), None if timing is None else timing.seconds
+    # A frame with several results does not say which of them the side data is about.
     results = [event for event in out if isinstance(event, ToolResult)]
     if (not data and seconds is None) or len(results) != 1:
         return out
@@ -84,6 +89,7 @@ def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: 
     try:
         blocks = _raws(content)
     except Refusal as error:
+        # Block by block: one that changed its shape costs nothing beside it.
         return (Unrecognized(memo.frame, memo.turn, f"{speaker}.message.content", str(error)),)
     out: list[AnyEvent] = []
     for index, raw in enumerate(blocks):
@@ -104,6 +110,7 @@ def _read_block(memo: Memo, block: Block, index: int, parent: str | None, speake
             call = block.id or f"frame{frame}.{index}"  # a CLI may give no id; this one is unique in the run
             return [ToolCall(frame, turn, call, block.name, block.input or {}, parent)]
         case kind if kind.endswith("tool_result"):
+            # By the end of its name: results of MCP and of the server's own tools have the same shape.
             return _read_tool_result(memo, block, parent)
         case "text" | "thinking" | "redacted_thinking" | "image" | "document":
             return []

@@ -39,6 +39,7 @@ GREETING = "greeting"
 
 def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
     """A question of the CLI."""
+    # Without an id no reply can reach the CLI, which then waits.
     if not frame.request_id:
         return (Unrecognized(memo.frame, memo.turn, "control_request.request_id"),)
     match frame.request.subtype:
@@ -55,6 +56,7 @@ def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
 def _read_question(memo: Memo, frame: ControlRequest) -> Out:
     body = frame.request
     memo.approvals[frame.request_id] = body.input
+    # A subagent asks on its own beside the turn, so the end of the turn does not settle its question.
     if memo.turn is not None and body.agent_id is None:
         state_of(memo).questions[frame.request_id] = memo.turn
     question = ApprovalRequested(
@@ -84,6 +86,7 @@ def read_cancel(memo: Memo, frame: ControlCancel, line: bytes) -> Out:
     if request in memo.calls:
         mcp_host.forget(memo, request)
         return (RequestWithdrawn(memo.frame, memo.turn, request),)
+    # A cancellation may cross our reply: what was answered is not odd.
     if request in state_of(memo).decided:
         return memo.ignore("control_cancel_request")
     return (Misplaced(memo.frame, memo.turn, "control_cancel_request", ""),)
@@ -94,10 +97,12 @@ def read_reply(memo: Memo, frame: ControlResponse, line: bytes) -> Out:
     reply = frame.response
     kind = memo.pending.pop(reply.request_id, None)
     if kind is None:
+        # `--replay-user-messages` echoes our own replies as well (2.1.197).
         if reply.request_id in state_of(memo).decided:
             return memo.ignore("control_response.echo")
         return (Misplaced(memo.frame, memo.turn, "control_response", ""),)
     data = reply.response or {}
+    # Anything but success is a refusal: a reply that is not understood must not count as agreed.
     error = (reply.error or "refused") if reply.subtype != "success" else None
     if kind == GREETING:
         return (_greeted(memo, data, error),)
@@ -134,10 +139,13 @@ def _greeted(memo: Memo, data: dict[str, Any], error: str | None) -> Answered:
     version = data.get("claude_code_version")
     if isinstance(version, str):
         memo.version = version
+    # Refused as a whole: hooks and tools of the host were part of this request.
     if error is not None and (launch.host_hooks or launch.host_tools):
         memo.refused = f"the CLI did not accept the host's tools and hooks: {error}"
     else:
+        # 2.1.197 lets the tool run when a hook fails, so hooks that must block are refused there.
         memo.refused = hooks.refusal(launch, data)
     memo.greeted = memo.refused is None
+    # The lists of commands and models are long, and say nothing about this session.
     short = {name: value for name, value in data.items() if not isinstance(value, (list, dict))}
     return Answered(memo.frame, memo.turn, GREETING, error, short)

@@ -76,6 +76,7 @@ def launch(options: Launch) -> Command:
     argv = [*options.executable, "-p", "--output-format=stream-json", "--verbose"]
     if options.mode == "session":
         argv += ["--input-format=stream-json", "--permission-prompt-tool=stdio"]
+        # Newer versions say it by `command_lifecycle`; the echo would also repeat each reply of ours.
         if not CLAUDE.can("prompt_lifecycle", options.version):
             argv.append("--replay-user-messages")  # the echo says which turn took a prompt in
     argv += _isolation(options)
@@ -90,14 +91,18 @@ def launch(options: Launch) -> Command:
 
 
 def _isolation(options: Launch) -> Iterator[str]:
+    # Without it a `.mcp.json` in the working folder is loaded, and its commands run without a question.
     yield "--strict-mcp-config"
     if not options.user_settings:
         yield "--setting-sources="  # one token, or the next flag would be its value
+        # Without settings CLAUDE.md is not read either; each such folder brings it back.
         yield from (f"--add-dir={folder}" for folder in _memory_folders(options))
     if options.attachments:  # a one-shot run cannot ask before it reads outside its folder
         yield f"--add-dir={options.scratch}/{PAYLOADS}"
     named = {*options.allowed_tools, *(options.tools or ())}
     reaching = [tool for tool in REACHING_TOOLS if tool not in named]
+    # Agents of one user share a configuration folder, so they could find and address each other behind the
+    # host.
     if denied := [
         *options.disallowed_tools,
         *(tool for tool in reaching if tool not in options.disallowed_tools),
@@ -191,7 +196,9 @@ def _files(options: Launch) -> Iterator[tuple[str, str]]:
 def _environment(options: Launch) -> dict[str, str]:
     environment = {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # Else a failed start says why on stderr alone (2.1.330; no effect in 2.1.197).
         "CLAUDE_CODE_STARTUP_FAILURE_RESULTS": "1",
+        # An update would change the version under a running fleet.
         "DISABLE_AUTOUPDATER": "1",
     }
     if not options.project_memory:
@@ -242,6 +249,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
 
 def _ask(memo: Memo, request_id: str, kind: str, request: dict[str, Any]) -> bytes:
     line = jsonrpc.line({"type": "control_request", "request_id": request_id, "request": request}, tag=False)
+    # After the line was made: what cannot be written must not be waited for.
     memo.pending[request_id] = kind
     return line
 
@@ -258,6 +266,7 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     if memo.mode == "oneshot":
         if prompt.blocks:
             raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
+        # Half a surrogate pair in a prompt has no bytes in UTF-8.
         return whole_text(prompt.text, prompt.attachments).encode("utf-8", "replace")
     content: str | list[dict[str, Any]] = prompt.text
     if prompt.blocks or prompt.attachments:
@@ -268,6 +277,7 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
 def _write_steer(memo: Memo, steer: Steer) -> bytes:
     """A message written while a turn runs: it is taken in at the next call of a tool. A turn that ends before that
     leaves it queued, and it has its own; so it is a prompt that waits for its end like any other."""
+    # Without a UUID the CLI does not report what became of the message.
     if not UUID.fullmatch(steer.id):
         raise Misuse(f"the id of a steer must be a UUID, got {steer.id!r}", request="steer")
     line = _write_message(memo, steer.id, steer.text, commands=False)
@@ -284,8 +294,10 @@ def _write_message(
         "parent_tool_use_id": None,
         "message": {"role": "user", "content": content},
     }
+    # The CLI takes nothing else as the id of a message.
     if UUID.fullmatch(identity):
         message["uuid"] = identity
+    # In versions without this mark a leading slash in a prompt is a command, and `@path` a file.
     if not commands and _can("client_composed", memo.version):
         message["client_composed"] = True
     try:
@@ -314,6 +326,7 @@ def _write_decision(memo: Memo, decision: Decision) -> bytes:
     answer: dict[str, Any]
     if decision.allow:
         body = memo.approvals[decision.id]
+        # With the input in any case: the CLI runs what `updatedInput` holds.
         answer = {"behavior": "allow", "updatedInput": body if decision.input is None else decision.input}
     else:
         answer = {"behavior": "deny", "message": decision.message or "denied"}
@@ -331,7 +344,11 @@ CLAUDE = Dialect(
     takes=_takes,
     stop=(
         StopStep("interrupt", 2.0),
+        # `end_session` exits within 0.2 s when idle and 1.5 s with a tool, and ends background work as well
+        # (both versions).
         StopStep("end", 3.0),
+        # Not enough alone: with a background shell, 2.1.330 stayed for more than 780 s after the end of
+        # stdin.
         StopStep("close_stdin", 1.0),
         StopStep("terminate", 5.0),
         StopStep("kill", 0.0),

@@ -111,6 +111,7 @@ def read(memo: Memo, line: bytes) -> Out:
         frame = _decode(line)
     except Refusal:
         return _read_odd(memo, line)
+    # Nearly all lines of a streaming turn are deltas: they pass without a look at the table.
     if frame.__class__ is StreamEvent and (text := frame.event.delta.text):
         return (TextDelta(memo.frame, memo.turn, text, frame.parent_tool_use_id),)
     return _HANDLERS[type(frame)](memo, frame, line)
@@ -186,9 +187,11 @@ def _read_stream_event(memo: Memo, frame: StreamEvent, line: bytes) -> Out:
     streams = state_of(memo).streams
     parent = frame.parent_tool_use_id
     if kind == "message_start":
+        # A message that begins while another streams: the attempt before it broke off without an end.
         void = _void(memo, parent)
         streams[parent] = frame.event.message.id or ""
         return void or memo.ignore("stream_event.message_start")
+    # A whole message has this; one that broke off never does.
     if kind == "message_delta":
         streams.pop(parent, None)
     if kind == "message_stop":
@@ -235,6 +238,7 @@ def _read_init(memo: Memo, line: bytes) -> Out:
     init, odd = decoded(memo, Init, line, "system.init")
     memo.version = init.claude_code_version or memo.version
     memo.model = init.model or memo.model
+    # `init` is repeated for each turn; only a change of the session is news.
     moved = init.session_id is not None and init.session_id != memo.session_id
     memo.session_id = init.session_id or memo.session_id
     begun = begin_turn(memo, init)
@@ -291,6 +295,7 @@ _SYSTEM: Mapping[str, Callable[[Memo, bytes], Out]] = {
 
 
 def _read_reset(memo: Memo, frame: Reset, line: bytes) -> Out:
+    # `/clear` sets the totals of the CLI to zero.
     memo.total_cost_usd = 0.0
     memo.resumed = False
     data = {"trigger": frame.trigger}

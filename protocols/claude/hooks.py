@@ -64,9 +64,11 @@ def registered(launch: Launch) -> dict[str, list[dict[str, Any]]]:
         entry: dict[str, Any] = {
             "matcher": hook.matcher,
             "hookCallbackIds": [hook.name],
+            # Longer than the host's own time-out: else the CLI cancels first, and the host's reason is lost.
             "timeout": hook.timeout + GRACE,
         }
         if hook.blocking:
+            # Without it an error in the hook lets the tool run (wire page, section 6).
             entry["onFailure"] = "block"
         points.setdefault(hook.point, []).append(entry)
     return points
@@ -122,6 +124,7 @@ def write_verdict(memo: Memo, verdict: HookVerdict) -> bytes:
     point = POINTS.get(name, NO_POINT)
     if not verdict.allow and point.stop is None:
         raise Misuse(f"nothing can be blocked at {name!r}", request="hook_verdict")
+    # Only now: a verdict that was refused above can still be given anew.
     del kept.hook_points[verdict.id]
     if name == PROMPTED and not verdict.allow:
         kept.prompt_blocked = verdict.reason or "blocked by a hook of the host"

@@ -21,5 +21,6 @@ def refused(memo: Memo, request: str, error: str) -> bytes:
 
 
 def _reply(memo: Memo, reply: dict[str, Any]) -> bytes:
+    # Remembered before it is written: the echo may come at once.
     state_of(memo).decided.append(reply["request_id"])
     return jsonrpc.line({"type": "control_response", "response": reply}, tag=False)

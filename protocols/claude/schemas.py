@@ -39,12 +39,14 @@ def _loose(schema: Any) -> Any:
     for key in ("properties", "$defs", "definitions"):
         if key in keywords:
             made[key] = {name: _loose(part) for name, part in keywords[key].items()}
+    # Draft 7 has no `prefixItems`: `items` alone would hold for the places before it, too.
     if "items" in keywords and "prefixItems" not in keywords:
         made["items"] = _loose(keywords["items"])
     if "additionalProperties" in keywords and "patternProperties" not in keywords:
         made["additionalProperties"] = _loose(keywords["additionalProperties"])
     if _ODD.search(pattern := keywords.get("pattern", "")) is None and pattern:
         made["pattern"] = pattern
+    # `oneOf` as `anyOf` allows more, never less; the host checks the answer by the whole schema.
     for key, word in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
         if key in keywords and word not in made:
             made[word] = [_loose(part) for part in keywords[key]]

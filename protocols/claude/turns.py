@@ -133,8 +133,11 @@ def begin_turn(memo: Memo, init: Init) -> list[AnyEvent]:
     """
     ids = init.user_message_uuids
     for turn in memo.open_turns:
+        # `init` may be repeated within a turn, with the ids of prompts that have joined it.
         if not {*ids}.isdisjoint(turn.prompts):
             return [_take_in(memo, turn, prompt) for prompt in ids if prompt not in turn.prompts]
+    # A one-shot run holds its first result back while work goes on in the background (2.1.330): there an open
+    # turn has not ended.
     unseen = [*memo.open_turns] if ids and memo.mode == "session" else []
     ended = [_end_unseen(memo, turn) for turn in unseen]
     prompts = ids or [prompt for prompt in memo.waiting_prompts() if not _named_by_init(memo, prompt)][:1]
@@ -179,6 +182,7 @@ def _take_in(memo: Memo, turn: OpenTurn, prompt: str) -> Steered:
 
 def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
     """The fate of a prompt that the CLI had queued."""
+    # A steer was taken in at the call of a tool: it has no turn of its own.
     if frame.state == "started" and (taken := fold(memo, frame.command_uuid)):
         return taken
     if frame.state == "cancelled" and frame.command_uuid in memo.waiting_prompts():
@@ -201,6 +205,7 @@ def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
         turn = memo.open_turns[-1]
     ended = _ended(memo, result, ending, turn)
     moot = _moot_questions(memo, turn)
+    # Before the turn is forgotten: cost and text of the end need it.
     state_of(memo).forget_turn()
     if turn is None and memo.turns:  # a second result of one prompt: its turn has ended
         return [Misplaced(memo.frame, None, "turn_ended", "")]
@@ -228,6 +233,7 @@ def _named(memo: Memo, result: Result) -> OpenTurn | None:
     for turn in memo.open_turns:
         if any(prompt in ids for prompt in turn.prompts):
             return turn
+    # A result with an origin is that of background work, which answers no prompt.
     solicited = result.origin is None
     alike = [turn for turn in memo.open_turns if turn.solicited == solicited]
     return next(iter(alike or memo.open_turns), None)
@@ -293,6 +299,7 @@ def _ending(result: Result, kept: SessionState) -> Ending:
         return "error"
     if not result.is_error:  # an interrupt between two blocks is reported as a success that was aborted
         return "interrupted" if result.terminal_reason in ABORTED else "completed"
+    # Failures of the model's API come as a `success` with `is_error` (both versions).
     if result.subtype == "success":
         return _failure(result, kept)
     if ending := SUBTYPES.get(result.subtype) or REASONS.get(result.terminal_reason or ""):
@@ -316,6 +323,7 @@ def _share(memo: Memo, total: float | None) -> float | None:
         return None
     before, memo.total_cost_usd = _total_before(memo), total
     memo.resumed = False
+    # A total that went down was set to zero meanwhile: the share is not known.
     return total - before if before is not None and total >= before else None
 
 

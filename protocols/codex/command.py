@@ -75,6 +75,7 @@ def settings(options: Launch) -> Iterator[str]:
 
 def retries(options: Launch) -> tuple[str, ...]:
     """The bound of the CLI's retries; behind the caller's own arguments, which may set the provider whole."""
+    # The settings of the built-in provider cannot be overridden, so only a named one gets a bound.
     if options.retries is None or (provider := provider_of(options)) is None:
         return ()
     table = f"model_providers.{provider}"

@@ -79,6 +79,7 @@ def cause_of(failure: Failure) -> Cause:
 
 def ending_of(cause: Cause, text: str) -> Ending:
     """By the word; where that only says that the API could not be had, by the status; else by the text."""
+    # First by the word: texts are for people, and change with the version.
     if cause.word in CONNECTIONS:
         return STATUSES.get(cause.status or 0, "api_error")
     return FAILURES.get(cause.word) or by_words(text)

@@ -65,6 +65,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def launch(options: Launch) -> Command:
     """The command line of a launch. Raises Misuse for a session id that is not a UUID, or a schema not JSON."""
+    # A name that is not known begins another thread without a word (0.169).
     if options.resume is not None and _UUID.fullmatch(options.resume) is None:
         raise Misuse(f"resume must be a thread's UUID, got {options.resume!r}", request="launch")
     verb = ("fork" if options.fork else "resume",) if options.resume is not None else ()
@@ -82,6 +83,7 @@ def launch(options: Launch) -> Command:
         *options.extra,
         *command.retries(options),
         *thread,
+        # `-` has the prompt read from stdin: as an argument it would be seen by every user of the machine.
         "-",
     )
     schema = {} if command.schema_of(options) is None else {SCHEMA: options.json_schema or ""}
@@ -152,6 +154,7 @@ def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
     options, match = memo.launch, frame.thread_id or ""
     memo.session_id = match
     started: list[AnyEvent] = [Started(memo.frame, memo.turn, match, model=options.model)]
+    # An id that is not known begins another thread without a word (0.169).
     if options.resume is not None and not options.fork and match.lower() != options.resume.lower():
         text = f"the session {options.resume} was not found; the CLI started a new one"
         started.append(Notice(memo.frame, memo.turn, "session_changed", text, {"session": options.resume}))
@@ -160,6 +163,7 @@ def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 def _read_turn(memo: Memo, frame: Frame) -> list[AnyEvent]:
     if memo.open_turns:
+        # A second beginning would end the first turn unseen; `exec` has one turn.
         return [Misplaced(memo.frame, memo.turn, frame.type, "")]
     return [begin_turn(memo, memo.waiting_prompts()[:1])]
 
@@ -194,6 +198,7 @@ def _camel(name: str) -> str:
 def _read_error(memo: Memo, frame: Frame) -> list[AnyEvent]:
     text = frame.message
     match = _ATTEMPT.match(text)
+    # `Reconnecting...` is an error line, but no end: the CLI goes on trying.
     if match is not None:
         attempt, most = (int(match[1]), int(match[2])) if match[1] else (0, None)
         return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, status_of(text), text)]
@@ -221,6 +226,7 @@ def _read_failed(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 
 def _end(memo: Memo, ending: Ending, **fields: Any) -> list[AnyEvent]:
+    # A refusal may come without `turn.started`.
     begun = [] if memo.open_turns else _read_turn(memo, Frame("turn.started"))
     ended = end_turn(memo, memo.open_turns[-1], ending, model=memo.model or memo.launch.model, **fields)
     state_of(memo).forget_turn()
@@ -253,6 +259,7 @@ CODEX_EXEC = Dialect(
     read=read,
     write=write,
     takes=command.takes,
+    # Only SIGTERM: `exec` ignores SIGINT while its reader is stalled.
     stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),
     oldest=(0, 169, 0),
     newest_tested=(0, 169, 0),

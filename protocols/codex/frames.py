@@ -112,6 +112,7 @@ def read(memo: Memo, line: bytes) -> Out:
     if isinstance(message, Garbled):
         return (message,)
     out = _READERS[message.kind](memo, message)
+    # A line that gives no event is counted, so that none is missing from the figures.
     if all(isinstance(each, Send) for each in out):
         memo.ignore(message.method or "reply")
     return out
@@ -148,6 +149,7 @@ def _is_ours(memo: Memo, thread: str | None) -> bool:
 
 def _read_delta(memo: Memo, message: jsonrpc.Message) -> Out:
     piece, odd, parent = _piece(memo, message)
+    # A delta of a thread whose call is not known has no parent to stand under.
     if not piece.delta or (parent is None and not _is_ours(memo, piece.thread_id)):
         return tuple(odd)
     turn = turn_of(memo, piece.turn_id)
@@ -177,6 +179,7 @@ def _read_started(memo: Memo, message: jsonrpc.Message) -> Out:
     parent = state_of(memo).parents.get(moved.thread_id)
     if parent is None and not _is_ours(memo, moved.thread_id):
         return tuple(odd)
+    # A retry begins the message anew: the pieces before it are void.
     unsaid = void(memo, moved.thread_id) if moved.item.type in ("agentMessage", "reasoning") else []
     return (*odd, *unsaid, *items.starts(memo, moved.item, turn_of(memo, moved.turn_id), parent))
 
@@ -184,10 +187,12 @@ def _read_started(memo: Memo, message: jsonrpc.Message) -> Out:
 def _read_completed(memo: Memo, message: jsonrpc.Message) -> Out:
     moved, odd = jsonrpc.params(memo, ItemMoved, message)
     own, item = state_of(memo), moved.item
+    # Whole now, so the end of the turn must not void it.
     own.streams.get(moved.thread_id, set[str]()).discard(item.id)
     parent = own.parents.get(moved.thread_id)
     if parent is None and not _is_ours(memo, moved.thread_id):
         return (*odd, *_foreign(memo, moved))
+    # Only a message of this turn and of our own thread is the answer.
     if parent is None and item.type == "agentMessage" and moved.turn_id in ("", own.current) and item.text:
         say(memo, item.text)
     return (*odd, *items.completes(memo, item, turn_of(memo, moved.turn_id), parent))
@@ -209,6 +214,7 @@ def _foreign(memo: Memo, moved: ItemMoved) -> tuple[AnyEvent, ...]:
 def _read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
     started, odd = jsonrpc.params(memo, ThreadStarted, message)
     thread = started.thread
+    # Our own thread: the reply to our request says the same.
     if memo.session_id is None or _is_ours(memo, thread.id):
         return tuple(odd)
     data = {"thread": thread.id, "parent": thread.parent_thread_id, "name": thread.agent_nickname}
@@ -230,6 +236,7 @@ def _read_end(memo: Memo, message: jsonrpc.Message) -> Out:
         data = {"thread": moved.thread_id, "status": turn.status}
         unsaid = void(memo, moved.thread_id)
         return (*odd, *unsaid, Notice(memo.frame, memo.turn, "subagent_ended", "", data))
+    # A late `turn/completed` of a turn that has ended here must not end the next one.
     if any(theirs == turn.id for theirs, _ in state_of(memo).ended):
         return (*odd, Misplaced(memo.frame, memo.turn, message.method, ""))
     ended = (*odd, *void(memo, moved.thread_id), *end_turn(memo, turn))
@@ -266,6 +273,7 @@ def _read_error(memo: Memo, message: jsonrpc.Message) -> Out:
 
 def _read_usage(memo: Memo, message: jsonrpc.Message) -> Out:
     usage, odd = jsonrpc.params(memo, UsageUpdated, message)
+    # The numbers of another thread, or of a turn before, would be counted as this turn's.
     if _is_ours(memo, usage.thread_id) and usage.turn_id == state_of(memo).current:
         count(memo, usage.token_usage.last)
     return tuple(odd)
@@ -277,6 +285,7 @@ def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
     own.limits = limits = updated.rate_limits
     near = [each for each in (limits.primary, limits.secondary) if each and each.used_percent >= NEAR]
     fullest = max(near, key=lambda window: window.used_percent, default=None)
+    # The server repeats the figures after each call of the model: one notice for each window.
     if fullest is None or fullest.resets_at == own.warned:
         return tuple(odd)
     own.warned = fullest.resets_at

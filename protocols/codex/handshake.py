@@ -70,6 +70,7 @@ def _open_thread(memo: Memo) -> bytes:
     if options.resume is None:
         params["dynamicTools"] = _host_tools(options)
         return _ask(memo, "thread/start", {**params, "ephemeral": options.persist is False})
+    # Without `excludeTurns` the reply has the whole history of the thread.
     params |= {"threadId": options.resume, "excludeTurns": True}
     return _ask(memo, "thread/fork" if options.fork else "thread/resume", params)
 
@@ -106,6 +107,7 @@ def read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
         return _refused(memo, message.error.message)
     opened, odd = jsonrpc.result(memo, Opened, message, "thread")
     if not opened.thread.id:
+        # Without an id nothing could be asked of it, nor resumed.
         return (*odd, *_refused(memo, "the thread that was opened has no id"))
     memo.greeted = True
     memo.session_id = opened.thread.id
@@ -124,5 +126,6 @@ def read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
 
 def _refused(memo: Memo, why: str) -> Out:
     memo.refused = why or "the session was refused without a message"
+    # What waited for the thread is refused with it.
     state_of(memo).early.clear()
     return (Answered(memo.frame, memo.turn, GREETING, memo.refused),)

@@ -185,6 +185,7 @@ def _result_of(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str
 
 def _adopt(own: SessionState, item: Item) -> None:
     """A call that makes sub-agents is the parent of all that they do."""
+    # Only the first: a thread keeps the parent that began it.
     for thread in item.receiver_thread_ids:
         own.parents.setdefault(thread, item.id)
 

@@ -88,6 +88,7 @@ def _describe_user_input(memo: Memo, question: Question) -> Details:
 
 
 def _decide(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    # Codex has no field for another input: allowing would run the old one.
     return {"decision": "accept" if allow and changed in (None, pending.input) else "decline"}
 
 
@@ -136,6 +137,7 @@ def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
     details = kind.describe(memo, question)
     name, turn = _register(memo, message, question, details)
     memo.approvals[name] = details.input
+    # The question about an MCP tool names no item; the open call with the same name and input is it.
     call = question.item_id or _open_call(memo, details)
     event = ApprovalRequested(memo.frame, turn, name, details.tool, details.input, details.description, call)
     if not _is_unread(memo, question):
@@ -200,5 +202,6 @@ def write_answer(memo: Memo, answer: Decision | ToolReturn) -> bytes:
     else:
         result = KINDS[pending.method].answer(pending, answer.allow, answer.input)
         if not answer.allow or "decline" in result.values():
+            # Also where a yes came with another input, which is written as a refusal.
             own.denied.append(pending.tool)
     return jsonrpc.answer(pending.key, result, tag=False)

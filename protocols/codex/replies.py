@@ -79,6 +79,7 @@ def _ask(memo: Memo, request: AnyRequest) -> bytes:
 
 def _ask_of_turn(memo: Memo, request: Steer | Interrupt) -> bytes:
     own = state_of(memo)
+    # `turn/interrupt` and `turn/steer` need the id of the turn, which comes with its beginning.
     if own.current is None and memo.prompts:
         own.held.append(request)
         memo.pending[request.id] = "held"
@@ -109,6 +110,7 @@ def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
 def release(memo: Memo) -> Out:
     """Write the requests that waited for a turn, or refuse them where none runs."""
     own = state_of(memo)
+    # Swapped out first: what is written here may have to wait again.
     held, own.held = own.held, []
     for request in held:
         memo.pending.pop(request.id, None)
@@ -128,6 +130,7 @@ def read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
 def _read_thread(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     opened = read_thread(memo, message)
     own = state_of(memo)
+    # Swapped out first, as `write` may put a request back.
     early, own.early = own.early, []
     for request in early:
         memo.pending.pop(request.id, None)
@@ -136,10 +139,12 @@ def _read_thread(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingR
 
 def _read_prompt(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     if (fault := message.error) is not None:
+        # 0.169 refuses a prompt above 1,048,576 characters by this word.
         large = TOO_LARGE in bytes(fault.data)
         gone = refuse_prompt(
             memo, pending.request, "prompt_too_long" if large else "invalid_request", fault.message
         )
+        # Without a prompt no turn will come, so what waits for one is refused.
         return (*gone, *release(memo)) if not memo.prompts else tuple(gone)
     moved, odd = jsonrpc.result(memo, TurnMoved, message, "turn")
     events, steered = take_in(memo, moved.turn.id, pending.request)

@@ -127,6 +127,7 @@ def begin_turn(memo: Memo, turn: str) -> list[AnyEvent]:
     own = state_of(memo)
     if turn == own.current:
         return []
+    # Of one thread only one turn runs: the end of the one before was not understood.
     unseen = [_end(memo, each, "error", error="its end was not understood") for each in [*memo.open_turns]]
     prompts = own.expected.pop(turn, None) or memo.waiting_prompts()[:1]
     own.current = turn
@@ -137,6 +138,7 @@ def take_in(memo: Memo, turn: str, prompt: str) -> tuple[list[AnyEvent], bool]:
     """A prompt was given to this turn. The events of it, and whether a turn that ran before took it in."""
     own = state_of(memo)
     if turn != own.current:
+        # The reply came after the end of its turn.
         if any(theirs == turn for theirs, _ in own.ended):
             return refuse_prompt(memo, prompt, "error", "its turn has already ended"), False
         own.expected.setdefault(turn, []).append(prompt)
@@ -177,6 +179,7 @@ def end_turn(memo: Memo, turn: Turn) -> Out:
         structured_output=structured,
         denied_tools=tuple(own.denied),
     )
+    # Before the turn is forgotten: a question left open would wait for its deadline.
     moot = withdraw(memo, [key for key, pending in own.questions.items() if pending.turn == running.id])
     own.forget_turn()
     return (*begun, *limit, *moot, ended)
@@ -232,6 +235,7 @@ def used(memo: Memo) -> Used:
 def reach_limit(memo: Memo) -> list[AnyEvent]:
     """The usage limit that stops the turn, once; it resets when the last of the windows that are used up does."""
     own = state_of(memo)
+    # An `error` and then the end of the turn report the same limit.
     if own.limited:
         return []
     own.limited = True

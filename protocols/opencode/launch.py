@@ -35,6 +35,7 @@ PERMISSION: Mapping[str, str] = {
 DEFAULTS: Mapping[str, Any] = {
     "autoupdate": False,
     "share": "disabled",
+    # Without it a rejected tool ends the turn without an answer.
     "experimental": {"continue_loop_on_deny": True},
 }
 

@@ -48,11 +48,13 @@ def read_log(memo: Memo, line: bytes) -> Out:
     """The events of a line of the log; most give none."""
     fields = _pairs(line) if line.startswith(b"timestamp=") else {}
     session, steps = fields.get(_SESSION), _steps(memo)
+    # `small` is the model for titles: its calls belong to no step.
     if session is None or fields.get("small") == "true":
         return ()
     step = steps.get(session)
     match fields.get("message"):
         case "process" if fields.get("level") == "INFO":
+            # A new step: calls before it must not be taken for attempts of this one.
             steps[session] = Step(fields.get("messageID", ""))
         case "exiting loop":
             steps.pop(session, None)
@@ -74,6 +76,7 @@ def _broken(memo: Memo, session: str, step: Step, fields: Mapping[str, str]) -> 
 
 def _again(memo: Memo, session: str, step: Step) -> Out:
     parent = _parent(memo, session)
+    # The log may be ahead of the protocol: the turn begins before its first retry is reported.
     begun = begin(memo) if parent is None else []
     voided = void(memo, step.message, parent)
     error, step.error = step.error, None

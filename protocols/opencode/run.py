@@ -162,6 +162,7 @@ def _started(memo: Memo, session: str) -> list[AnyEvent]:
         memo.session_id = session
         memo.model = memo.launch.model
         out.append(Started(memo.frame, memo.turn, session, model=memo.model, cwd=memo.launch.cwd or None))
+    # `run` has no line for the beginning: any line is the first sign of the turn.
     if not memo.turns:
         out.append(begin_turn(memo, [*memo.prompts]))
     return out
@@ -210,6 +211,7 @@ def _read_finish(memo: Memo, frame: Line) -> Out:
     ending = REASONS.get(part.reason, "error")
     if ending is not None:
         return _end(memo, ending, part)
+    # Only calls of a tool are progress: text without a finish reason makes the CLI ask again at once.
     total.fruitless = 0 if part.reason == "tool-calls" else total.fruitless + 1
     return _give_up(memo, part) if total.fruitless == FRUITLESS else ()
 
@@ -236,6 +238,7 @@ def _read_error(memo: Memo, frame: Line) -> Out:
 def _cause(error: Error) -> Ending:
     data = error.data
     by_text = cause_of(f"{data.message} {data.body or ''}")
+    # A spent quota has the status 429, as a busy server has: only its text separates the two.
     if by_text == "limit":
         return by_text
     return STATUSES.get(data.status or 0, by_text)
@@ -286,6 +289,7 @@ OPENCODE_RUN = Dialect(
     read=read,
     write=write,
     takes=is_picture_or_pdf,
+    # No signal handlers in any mode: SIGTERM ends it at once, and SIGINT may be inherited as ignored.
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_tested=(1, 18, 33),

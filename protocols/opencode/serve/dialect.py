@@ -77,6 +77,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
             return _decision(memo, request)
         case Interrupt():
             memo.pending[request.id] = "interrupt"
+            # Out of a back-off the server says nothing of an abort, so the end has to be judged by this.
             state_of(memo).aborting = bool(memo.open_turns or memo.prompts)
             return ask(memo, "abort", "POST", f"/session/{memo.session_id}/abort", request=request.id)
         case SetModel():
@@ -113,6 +114,7 @@ def _choice(memo: Memo, decision: Decision) -> bytes:
         else []
     )
     path = f"/question/{decision.id}"
+    # Half an answer would be taken for all of it.
     if not texts or any(text not in answers for text in texts):
         return ask(memo, "question", "POST", f"{path}/reject", request=decision.id)
     body = {"answers": [[str(answers[text])] for text in texts]}
@@ -124,6 +126,7 @@ def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, 
     body = {"parts": parts, **dict(_settings(memo))}
     if schema is not None:
         body["format"] = _format(schema)
+    # `prompt_async` returns at once: the other call holds the connection for the length of the turn.
     return ask(memo, "prompt", "POST", f"/session/{memo.session_id}/prompt_async", body, request=id)
 
 

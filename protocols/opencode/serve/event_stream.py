@@ -54,6 +54,7 @@ class EventStream:
 
     def _shorten(self) -> None:
         if len(self._rest) > self._max_event + 16 and not self._skipping:
+            # What is there becomes the beginning of the event, and the rest of the line is passed over.
             self._take(bytes(self._rest))
             self._rest.clear()
             self._skipping = True

@@ -75,6 +75,7 @@ def _framed(memo: Memo, line: bytes) -> Frame | Garbled:
 def _read_event(memo: Memo, frame: Frame, reader: Reader) -> Out:
     event, lost = decoded(memo, Properties, bytes(frame.properties) or b"{}", frame.type)
     own = state_of(memo)
+    # A session that a tool of ours has opened: its questions are ours to answer.
     if event.info.parentID in own.family and frame.type == "session.created":
         own.family.add(event.sessionID)
     if event.sessionID == memo.session_id and memo.session_id is not None:
@@ -113,6 +114,7 @@ def _void(memo: Memo) -> Out:
     texts = 0
     if account.speaker == message:
         texts = len(account.texts)
+        # Whole texts of that message are void as well: the server repeats the whole step.
         account.texts, account.gap = [], False
     return (voided(memo.frame, memo.turn, message, None, texts),)
 
@@ -178,6 +180,8 @@ def _part(memo: Memo, frame: Frame, event: Properties) -> Out:
         case "step-finish":
             own.account.streaming = ""
             hopeless = turns.step(memo, part) if memo.open_turns else False
+            # The model is asked again at once, 2 to 3 times a second, when an answer has no finish reason
+            # (1.18.33).
             return (Send(_abort(memo)),) if hopeless else memo.ignore(part.type)
         case _:
             return memo.ignore(frame.type)
@@ -209,6 +213,7 @@ def _tool(memo: Memo, part: Part) -> Out:
         return ()  # reported when it ends, with its input
     call = (
         ()
+        # `running` is reported several times for one call.
         if part.call in own.running
         else (ToolCall(memo.frame, memo.turn, part.call, plain(memo.launch, part.tool), state.input or {}),)
     )
@@ -238,6 +243,7 @@ def _delta(memo: Memo, frame: Frame, event: Properties) -> Out:
 
 
 def _permission(memo: Memo, frame: Frame, event: Properties) -> Out:
+    # The server repeats open questions after a gap in its events.
     if event.id in memo.approvals:
         return memo.ignore(frame.type)
     question = {"patterns": list(event.patterns), **event.metadata}
@@ -251,6 +257,7 @@ def _permission(memo: Memo, frame: Frame, event: Properties) -> Out:
 def _replied(memo: Memo, frame: Frame, event: Properties) -> Out:
     state_of(memo).questions.pop(event.requestID, None)
     if memo.approvals.pop(event.requestID, None) is None:
+        # Answered by us: our own reply comes back as an event.
         return memo.ignore(frame.type)
     return (ApprovalWithdrawn(memo.frame, memo.turn, event.requestID),)
 

@@ -108,6 +108,7 @@ def _on_states(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     if (states := decoded_or(None, dict[str, Status], frame.body)) is None:
         return memo.ignore("states unread")
     state = states.get(memo.session_id or "")
+    # Still at work: its end will come as an event.
     if state is not None and state.type != "idle":
         return turns.begin(memo) or memo.ignore("still working")
     if not memo.open_turns and not memo.prompts:
@@ -125,6 +126,7 @@ def _on_messages(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
         begun = turns.begin(memo)
     last = _last_words(messages)
     account = _reckoned(memo, last, own.account)
+    # The last message may have been read before the stream broke.
     missed = () if last is None or last.info.id == own.account.speaker else tuple(account.texts)
     own.account = account
     return (*begun, *(Text(memo.frame, memo.turn, text) for text in missed), *turns.end(memo))

@@ -45,6 +45,7 @@ def take_prompt(memo: Memo) -> tuple[AnyEvent, ...]:
     if not own.sent:
         return ()
     prompt = own.sent.popleft()
+    # No turn runs: the next one takes it.
     if not memo.open_turns:
         own.seen.append(prompt)
         return ()
@@ -88,8 +89,10 @@ def idle(memo: Memo) -> Out:
     """The session says that it rests."""
     own = state_of(memo)
     if not memo.open_turns:
+        # The second `session.idle` of an abort (1.18.33 sends two).
         own.stray_idle = False
         return memo.ignore("session.idle")
+    # A turn in which no model was called yet cannot have ended: this is the second end of the aborted one.
     if own.stray_idle and not own.account.messages and own.account.error is None:
         own.stray_idle = False
         return memo.ignore("session.idle")
@@ -100,6 +103,7 @@ def end(memo: Memo) -> Out:
     """End the open turn by its account."""
     own, turn = state_of(memo), memo.open_turns[0]
     ended = _ended(memo, own, turn)
+    # After an abort one more `session.idle` comes.
     own.stray_idle = ended.ending == "interrupted"
     own.aborting = False
     own.account = Account()
@@ -111,6 +115,7 @@ def end(memo: Memo) -> Out:
 def refused(memo: Memo, prompt: str, error: Error, status: int) -> Out:
     """A prompt that the server did not take: a turn of its own, or no part of the open one."""
     own = state_of(memo)
+    # A prompt that never got into the session must not be taken for the next message.
     if prompt in own.sent:
         own.sent.remove(prompt)
     text = error.data.message or f"the server refused the prompt with status {status}"
@@ -145,6 +150,7 @@ def _ended(memo: Memo, own: SessionState, turn: OpenTurn) -> TurnEnded:
 def _ending(account: Account) -> tuple[Ending, str | None]:
     error = account.error
     if error is None:
+        # A last step that called a tool, or gave no reason, left the answer unfinished.
         cut = account.reason in ("tool-calls", "unknown", "") and account.structured is None
         return ("error" if cut else "completed"), account.reason or None
     if error.name == "APIError":
