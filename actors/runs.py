@@ -110,6 +110,7 @@ async def stream(
         plan = request.inquiry.launched(plan)
     async with AsyncExitStack() as stack:
         with unsent(request.asked):
+            # Room first, then the process: one that waits for money would hold memory for nothing.
             await stack.enter_async_context(limits.turn(request.ends, parks=parks))
             live = await stack.enter_async_context(open_run(plan, attachments=request.attachments))
         live.begin(request, limits)
@@ -128,6 +129,7 @@ async def open_run(
     `attachments` go with that prompt. Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
     """
     begun = _recorded(_unkept(plan), starts or nullcontext(), attachments)
+    # The ledger before the process, and the session lock before it as well: both outlive it in this order.
     async with track_processes(), hold_session(plan), begun as live:
         yield live
 
@@ -136,6 +138,7 @@ def _unkept(plan: Plan) -> Plan:
     launch = plan.launch
     if (launch.persist, launch.resume, launch.session_id) != (None, None, None):
         return plan
+    # The session of a single run is of no more use: kept, it would fill the user's disk.
     return attrs.evolve(plan, launch=attrs.evolve(launch, persist=False))
 
 
@@ -161,13 +164,16 @@ async def _recorded(
                 yield live
             except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
                 raised = error
+            # Before the clean-up below: the run stops by its own sequence, then its files go.
             nursery.cancel_scope.cancel("the caller is done")
     finally:
+        # A lent run is still being read by another task, whose log this is.
         if log is not None and not (live is not None and live.lent):
             log.release()
         directory.close()
         if workspace is not None:
             workspace.leave()  # where it was not closed before
+    # Outside the nursery, so that it is not wrapped in a group.
     if raised is not None:
         raise raised
 
@@ -231,6 +237,7 @@ class Run:
         live, begun = self.incarnation, self._asked.is_set() or self._left.is_set()
         if begun or not self.ready.is_set() or self._failure is not None or self.over.is_set():
             return False
+        # A process may be ending before its exit is seen.
         return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
 
     def begin(self, request: Request, limits: SpendLimits | None = None) -> None:
@@ -241,6 +248,7 @@ class Run:
         if request.inquiry is not None:
             request.text = request.inquiry.worded(request.text)
         request.held = self.incarnation
+        # Before `_asked` is set: the task that wakes reads all of it.
         self._request, self._limits, self._asked_at = request, limits, self._log.end
         self._starting.deadline = request.ends
         self._asked.set()
@@ -320,6 +328,8 @@ class Run:
         try:
             async with trio.open_nursery() as outer:
                 outer.start_soon(_sentinel, self._left)
+                # Shielded: the stop sequence and the workspace need their time; a cancellation arrives by the
+                # sentinel.
                 with trio.CancelScope(shield=True):
                     await self._attempts(starts)
                     await self._vacate()
@@ -329,6 +339,7 @@ class Run:
                 self._delivery = self._delivered()  # its log may be gone when somebody asks
             if self._failure is not None:
                 self._failure.delivery = self._delivery
+            # Before `over`: a reader that has come to the end of the log waits for that.
             self._log.close()
             for event in (self.ready, self._send_known, self.over):
                 event.set()
@@ -371,10 +382,12 @@ class Run:
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
+            # `except*`: the process runs in a nursery, whose errors come as a group.
             self._failure = cast("AgentError | ProcessError", first_cause(group))
 
     async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
         async with trio.open_nursery() as beside:
+            # A caller that leaves during the start must not wait for the greeting.
             beside.start_soon(_cancel_when, self._left, self._starting)
             with self._starting:
                 async with starts:
@@ -385,10 +398,12 @@ class Run:
 
     async def _turn(self) -> None:
         live = self.incarnation
+        # A cancellation comes as `_left`, and the stop sequence runs in any case.
         with trio.CancelScope(shield=True):
             await wait_any(self._asked.wait, self._left.wait, live.over.wait)
             with trio.move_on_at(self._request.ends) as clock:
                 await wait_any(self._ask, self._left.wait, live.over.wait)
+            # An end that came in the tick of the deadline counts.
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
@@ -413,6 +428,7 @@ class Run:
         except UnsupportedAttachment as error:
             raise unsupported(error) from error
         except NotExecuted as error:
+            # The process is ending: its exit says what became of it.
             self.incarnation.note("not_sent", str(error))
             self._send_known.set()
             await self.incarnation.over.wait()
@@ -427,6 +443,7 @@ class Run:
         if isinstance(event, v.TurnEnded) and self._request.prompt in event.prompts:
             self._ended = event
             self._judge(event)
+        # Work in the background belongs to the run: its process lives until that is done.
         if self._ended is not None and not self.incarnation.liveness.background:
             self._turn_over.set()
 
@@ -460,6 +477,7 @@ async def _sentinel(left: trio.Event) -> None:
     try:
         await trio.sleep_forever()
     finally:
+        # The cancellation ends here; the run goes on to its own end.
         left.set()
 
 

@@ -218,6 +218,7 @@ async def _with_tree_limits(
     root: AbstractAsyncContextManager[Handle], fellows: TreeLimits
 ) -> AsyncGenerator[Handle]:
     around, book = TREE_LIMITS.get(), ACCOUNT_BOOK.get()
+    # Before anything is counted in it.
     fellows.book.enclose(book)
     TREE_LIMITS.set(fellows)
     ACCOUNT_BOOK.set(fellows.book)

@@ -206,6 +206,7 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept_type(AgentTable, tables.one_of(KINDS))
     tables.accept_type(McpServer, lambda value: tables.read_as(value, McpTable))
     tables.records(_RECORDS, _faults, {"name": "unnamed"})
+    # Looked for even when single tables are wrong: one reading finds every fault.
     among = list(_faults_among(table))
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)

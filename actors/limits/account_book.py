@@ -39,6 +39,7 @@ class Changes:
     async def wait(self, seconds: float, count: int) -> None:
         """Wait so many seconds, or until there were more changes than that."""
         with trio.move_on_after(seconds):
+            # No checkpoint between the look at the count and the wait, so no change is missed.
             while self.count == count:
                 await self._lot.park()
 
@@ -86,10 +87,13 @@ class AccountBook:
     def window(self, whose: str, budget: Budget, key: str | None = None) -> Spending:
         """The spending under a budget. `whose` names it in messages, `key` in the file."""
         key = whose if key is None else key
+        # In the outermost book: its file and its `changes` hold for all that are in it.
         if self._around is not None:
             return self._around.window(whose, budget, f"{self._whose}: {key}")
         if key not in self._windows:
             self._windows[key] = self._recalled(key, Spending(budget, whose))
+        # The budget of now: a window that was read from the file, or made by another plan of this name, may
+        # have an older one.
         self._windows[key].budget = budget
         return self._windows[key]
 
@@ -108,11 +112,14 @@ class AccountBook:
     # -- between two lives
 
     def _recalled(self, key: str, window: Spending) -> Spending:
+        # At the first use, not when it is made: a book that nothing is counted in must not lock the file.
         if self._file is not None and not self._is_open:
             self._kept, self._is_open = self._file.open(), True
         kept = self._kept.pop(key, None)
         if kept is not None:
             wall, now = self._wall(), trio.current_time()
+            # A wall clock that was set back would put spending into the future, where it would never leave
+            # the window.
             spent = [(now - max(0.0, wall - moment), usd) for moment, usd in kept.spent]
             window.recall(sorted(spent), kept.unknown, kept.dearest)
         return window
@@ -137,6 +144,7 @@ class AccountBook:
         """Let another program have the file. What is counted afterwards is read and written anew."""
         if self._file is not None and self._is_open:
             self._file.close()
+            # What is counted afterwards is read anew: another program may have written meanwhile.
             self._windows.clear()
             self._is_open = False
 

@@ -94,6 +94,7 @@ class UsageLimit:
 
     def enter(self, agent: str, now: float) -> float:
         """0.0: go. Else the seconds after which to ask again; `math.inf` while another agent tries."""
+        # The one that tries asks again before it has its answer.
         if self._trying == agent:
             return 0.0
         if now < self._closed:
@@ -117,6 +118,7 @@ class UsageLimit:
         """The limit was hit, and resets in so many seconds."""
         self._closed = max(self._closed, now + seconds + MARGIN)
         self._trial, self._trying = True, None
+        # Places of an earlier easing mean nothing behind a new limit.
         self._places.clear()
 
     def passed(self, agent: str, now: float) -> bool:
@@ -124,11 +126,13 @@ class UsageLimit:
         if self._trying != agent:
             return False
         self._trial, self._trying = False, None
+        # The others follow in steps: all at once would hit the limit again.
         self._next = now + self._step()
         return True
 
     def left(self, agent: str) -> bool:
         """The agent has no request any more. True when that lets another one try."""
+        # Its place is not given again: those behind it keep theirs.
         self._places.pop(agent, None)
         if self._trying != agent:
             return False
@@ -193,8 +197,10 @@ class Admission:
         None reserves what the turn may cost. `nested`: a running turn waits for this one. `again`: the request was delayed
         before; a budget that ends the agent does not end it then.
         """
+        # The count first: a change after it wakes the wait that may follow.
         now, changes = trio.current_time(), self._changes.count
         if self._limits.bounded:
+            # Escalation first: an agent that has to end must not be parked before.
             if not again and (spent := self._limits.spent("escalate")) is not None:
                 return Delay(*spent, changes, ends_agent=True)
             if (spent := self._limits.spent("park")) is not None:
@@ -204,6 +210,7 @@ class Admission:
                 return Delay(why, math.inf, changes)
         if now < self._back:
             return Delay("waiting while other agents restart", self._back - now, changes)
+        # Last, since it takes a place in the queue of the account.
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
             if self._limits.bounded:
@@ -220,6 +227,7 @@ class Admission:
         """Record that the usage limit was hit and resets at `resets_at` (Unix seconds). False for an implausible time."""
         if (seconds := until_reset(resets_at)) is None:
             return False
+        # Before the others are woken: they look at the account at once.
         self._account.limited(seconds, trio.current_time())
         self._changes.tell()
         return True

@@ -56,6 +56,7 @@ class BudgetFile:
         except FileNotFoundError:
             return {}
         except BlockingIOError:
+            # Two programs that write one file would each overwrite what the other has spent.
             self._leave("another program has it open")
         except OSError as error:
             self._leave(error.strerror or str(error))
@@ -66,9 +67,11 @@ class BudgetFile:
         if self._lock < 0:
             return
         try:
+            # By a rename: a program killed in the midst leaves the old windows whole.
             replace_file(self._path, msgspec.json.encode(_Written(VERSION, dict(windows))))
             self._refused = False
         except OSError as error:
+            # Once for each failure that lasts, not for each turn.
             if not self._refused:
                 self._refused = True
                 text = "cannot save spending to %s: %s; it is counted in memory only"
@@ -81,6 +84,7 @@ class BudgetFile:
             self._lock = -1
 
     def _taken(self) -> int:
+        # The lock is a file of its own: the other one is replaced, and with it a lock on it.
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,6 +96,7 @@ class BudgetFile:
     def _read(self) -> dict[str, KeptWindow]:
         data = self._path.read_bytes()
         try:
+            # The version first: a later form may not decode as ours.
             found = msgspec.json.decode(data, type=_Version).version
             if found > VERSION:
                 self._leave(f"a later version of proctor wrote it ({found}, this one knows {VERSION})")
@@ -105,6 +110,7 @@ class BudgetFile:
     def _leave(self, why: str) -> None:
         """It is not ours to write."""
         with suppress(OSError):
+            # Gives the lock back, so that `write` leaves the file alone.
             self.close()
         text = "spending is neither loaded nor saved: %s: %s"
         logging.getLogger(_LOG).warning(text, self._path, why)

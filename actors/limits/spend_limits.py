@@ -65,18 +65,21 @@ class SpendLimits:
         if isinstance(event, TurnEnded):
             yield from self.spend(event.cost_usd, whole=event.ending == "completed")
         elif isinstance(event, Exited) and event.turn is not None:
+            # The process died in the midst of a turn: what it had reported by then counts.
             yield from self.spend(event.cost_usd)
 
     def spend(self, usd: float | None, *, whole: bool = False) -> Iterator[tuple[Alarm, str]]:
         """A turn has cost so much (US dollars, None: unknown); `whole`: it was done to its end."""
         now = trio.current_time()
         for window in self._windows:
+            # Cut off without a cost, it says nothing about what a turn costs.
             if whole or usd:
                 window.learn(self._kind, usd)
             for alarm in window.spend(usd, now):
                 yield alarm, window.text(now)
         if self._windows:
             self._book.save()
+            # After the saving: who wakes may spend at once.
             self._book.changes.tell()
 
     # -- before a turn
@@ -104,6 +107,7 @@ class SpendLimits:
     def reserve(self, turn: object) -> None:
         """A turn begins, and holds what it may cost until it is settled."""
         now = trio.current_time()
+        # A kind without prices would hold the budget for a cost that never comes.
         for window in self._windows if self._priced else ():
             window.reserve(turn, self._kind, self._most, now)
 
@@ -137,6 +141,7 @@ class SpendLimits:
         """Return when a turn may begin, which is so until the next checkpoint. Raises as `turn` does."""
         while True:
             text: str | None = None
+            # The count before the looks: a change between them and the wait wakes it.
             seconds, count = math.inf, self._book.changes.count
             if (spent := self.spent("park", "escalate")) is not None:
                 text, seconds = spent
@@ -147,6 +152,7 @@ class SpendLimits:
                 waits = trio.current_time() < ends
             if not waits:
                 raise BudgetExceeded(self._name, text, seconds)
+            # Run out, the loop goes round once more, and its `ends` check raises.
             with trio.move_on_at(ends):
                 await self._book.changes.wait(seconds, count)
 

@@ -55,6 +55,7 @@ async def open_line(server: str, directory: str) -> AsyncGenerator[Peer]:
     async with client_of(address) as client:
         connection = _Connection(client, directory, _Server(registry, server, ref))
         try:
+            # The stream is open before the first request, so that no event is missed.
             await connection.subscribe()
             yield connection.carry
         except httpx.HTTPError as error:
@@ -104,6 +105,7 @@ class _Connection:
 
     async def close(self) -> None:
         if self._stream is not None:
+            # Shielded for one second at most: a stream that is left open keeps a connection of the server.
             with trio.CancelScope(shield=True), trio.move_on_after(1), suppress(httpx.HTTPError):
                 await self._stream.aclose()
 
@@ -125,11 +127,13 @@ class _Connection:
         try:
             await go(side)
         except httpx.HTTPError as error:
+            # The first loss is the cause; the other direction fails because of it.
             self._lost = self._lost or error
         both.cancel("the connection has ended")
 
     async def _send_requests(self, side: PeerStreams) -> None:
         async for line in side.lines():
+            # One after another: the requests of a conversation depend on each other.
             await side.send_all(await self._respond(line))
 
     async def _respond(self, line: bytes) -> bytes:
@@ -141,11 +145,13 @@ class _Connection:
                 request.verb, request.path, params=request.query, content=content, headers=headers
             )
         except httpx.TimeoutException as error:
+            # Answered as a status: the conversation decides what a lost reply means.
             return _reply(request.key, 504, {"name": "Timeout", "data": {"message": _text(error)}})
         return _reply(request.key, reply.status_code, _json(reply))
 
     async def _receive_events(self, side: PeerStreams) -> None:
         while True:
+            # A broken stream is not the end: what was missed is read again after it is open.
             with suppress(httpx.HTTPError):
                 await self._forward(side)
             await self._subscribe_again()
@@ -155,6 +161,7 @@ class _Connection:
         events = EventStream()
         assert self._stream is not None
         async for chunk in self._stream.aiter_raw():
+            # One event a line: newlines within the data are white space of JSON.
             lines = [data.replace(b"\n", b" ") + b"\n" for data in events.feed(chunk)]
             await side.send_all(b"".join(lines))
 
@@ -173,6 +180,7 @@ class _Connection:
     async def _await_successor(self, side: PeerStreams) -> None:
         async def watch() -> None:
             await side.receive_some()
+            # A request for a lost server has to fail now, not after the wait.
             nursery.cancel_scope.cancel("the agent sent a request to a lost server")
 
         async with trio.open_nursery() as nursery:

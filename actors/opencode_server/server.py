@@ -78,6 +78,7 @@ class ServerActor(Actor):
         if "scratch" not in self.kept:
             scratch = self.kept["scratch"] = make_folder("proctor-server-")
             self.kept.when_dropped(lambda: shutil.rmtree(scratch, ignore_errors=True))
+        # Out of time, `start` cancels the task, and leaving `connect` kills the process.
         with trio.move_on_after(service.start) as clock:
             self._address = await self.background.start(self._run)
         if clock.cancelled_caught:
@@ -99,16 +100,20 @@ class ServerActor(Actor):
         transport = self._transport
         if transport is None or transport.exit is not None:
             return
+        # Before the signal: OpenCode has no handlers, and would leave its tools behind (1.18.33).
         await dispose(self._address)
         grace = max(0.0, self.service.shutdown * 0.9 - DISPOSAL)
+        # What is left of `shutdown` after the disposal, so that the kill comes before the supervisor's.
         await transport.stop((Step("terminate", grace), Step("kill")))
 
     async def _run(self, task_status: trio.TaskStatus[Address]) -> None:
+        # For each start: a password from an earlier life must not open a new server.
         password = secrets.token_urlsafe(24)
         self._transport = transport = ProcessTransport(self._start(password))
         stdout, url = b"", None
         async with transport.connect():
             async for chunk in transport.messages():
+                # The last 4096 bytes: the line may come in two reads, and output before it is without bound.
                 if url is None and (url := address_in(stdout := (stdout + chunk)[-4096:])) is not None:
                     task_status.started(Address(url, USER, password, transport.process.leader_pid))
             reason = await transport.wait()
@@ -120,6 +125,7 @@ class ServerActor(Actor):
         service = self.service
         executable = (str(find_program(service.product, service.executable)),)
         launch = server_command(executable, service.env, password, service.port)
+        # The launch has the last word: its configuration holds the owner's already.
         named = {name: value for name, value in service.env.items() if name not in launch.env}
         environment = build_environment(
             named, home=service.home, private=self.kept["scratch"], extra=launch.env

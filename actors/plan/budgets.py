@@ -80,6 +80,7 @@ class Spending:
 
     def entries(self, now: float) -> list[tuple[float, float]]:
         """When how much was spent, of what is in the window."""
+        # Drops what has left the window.
         self.spent(now)
         return [(entry.at, entry.usd) for entry in self._entries]
 
@@ -153,6 +154,7 @@ class Spending:
         """US dollars in the window that ends now."""
         while self._entries and now - self._entries[0].at >= self.budget.period:
             self._entries.popleft()
+        # `fsum`: a sum of many small costs would drift.
         return math.fsum(entry.usd for entry in self._entries)
 
     def frees_in(self, now: float) -> float:

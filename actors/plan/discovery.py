@@ -186,6 +186,7 @@ async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] |
 
 
 async def _answer(command: Command, output: bytearray) -> ExitReason | str:
+    # Under a guard: a program that is asked for its version may start others.
     async with open_process(command, ladder=(Step("kill"),), guard=True, on_stderr=output.extend) as process:
         while chunk := await process.receive():
             output += chunk

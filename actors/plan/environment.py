@@ -100,6 +100,7 @@ def build_environment(
     """
     parent = os.environ if parent is None else parent
     passed = {k: v for k, v in parent.items() if _passes(k, home)}
+    # Its own: what it leaves there goes with the run.
     own = {"TMPDIR": str(_directory(private / "tmp"))}
     if home == "private":
         own["HOME"] = str(_directory(private / "home"))
@@ -108,6 +109,7 @@ def build_environment(
 
 
 def _passes(name: str, home: Home) -> bool:
+    # They would lead out of the private home.
     if home == "private" and (name in HOMES or name.startswith("XDG_")):
         return False
     return name in ALLOWED or name.startswith(ALLOWED_PREFIXES) or name in HOMES

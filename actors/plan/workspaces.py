@@ -76,6 +76,7 @@ class Workspace:
 
         Raises `StartRefused` when git, the repository, or somebody else stands in the way.
         """
+        # The last agent of this name holds its lock until it is settled.
         await _settle(_pending.get())
         try:
             found, inner = await self._enter()
@@ -138,6 +139,7 @@ class Workspace:
         except OSError as error:
             reason = str(error)
         finally:
+            # After the removal: until then no other agent may begin in it.
             self._let_go()
         return None if reason is None else self._stays(reason)
 
@@ -145,6 +147,7 @@ class Workspace:
         """As `close`, without waiting: the block around all agents does it."""
         pending = _pending.get()
         if pending is None:
+            # Without a block that waits git cannot be asked, so the worktree stays.
             self._let_go()
         elif self._lock >= 0:
             pending.append(self)
@@ -189,14 +192,17 @@ async def clean_up_workspaces() -> AsyncGenerator[None]:
     finally:
         with suppress(ValueError):  # left in another context than it was entered in
             _pending.reset(token)
+        # Shielded and bounded: what is not settled in this time stays for the next host.
         with trio.move_on_after(CLEANUP_TIMEOUT, shield=True):
             await _settle(pending)
+        # Out of time: the locks go back, the worktrees stay.
         for workspace in pending:
             workspace.leave()
 
 
 async def _settle(pending: list[Workspace] | None) -> None:
     while pending:
+        # Taken out first: a cancellation in the midst must not settle it twice.
         workspace = pending.pop()
         await workspace.close()
 

@@ -77,6 +77,8 @@ async def git(folder: Path, *words: str) -> str:
         done = await trio.run_process(
             ["git", *words],
             cwd=folder,
+            # Its messages are read, so not in the user's language; and no prompt, or git would wait at a
+            # terminal.
             env={**env, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
             capture_stdout=True,
             capture_stderr=True,
@@ -108,6 +110,7 @@ async def locked(repository: Repository) -> AsyncGenerator[None]:
     make_directory(repository.lock.parent, exist_ok=True)
     fd = open_private(repository.lock, os.O_RDWR)
     try:
+        # Polled: a lock has no event for its end, and a blocking call in a thread could not be cancelled.
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,6 +133,7 @@ async def list_worktrees(folder: Path) -> Mapping[Path, Entry]:
         if "worktree" in facts:
             path, branch = Path(facts["worktree"]), facts.get("branch")
             name = None if branch is None else branch.removeprefix("refs/heads/")
+            # git locks a worktree with this word while it makes it: a host was killed in the midst.
             found[path] = Entry(path, name, facts.get("locked") == "initializing")
     return found
 
@@ -146,6 +150,7 @@ async def make(repository: Repository, folder: Path, place: Path, branch: str) -
     if entry is not None and entry.unfinished:
         if not ours:
             raise GitRefused(f"the worktree {place} is not finished, and somebody else is making it")
+        # Twice: once for a worktree with changes, once for a locked one.
         await git(folder, "worktree", "remove", "--force", "--force", str(place))
         entry = None
     there = await trio.Path(place).exists()
@@ -164,6 +169,7 @@ async def make(repository: Repository, folder: Path, place: Path, branch: str) -
     try:
         await _add(folder, place, branch, again=entry is not None)
     except GitRefused:
+        # Nothing was made: the note would claim the place of a worktree that another makes.
         begun.unlink(missing_ok=True)
         raise
     await _tag(place, begun)
@@ -208,6 +214,7 @@ async def reason_to_stay(place: Path, branch: str) -> str | None:
         "HEAD",
         *(await git(place, "for-each-ref", "--format=%(refname)", f"refs/heads/{branch}")).split(),
     ]
+    # The own branch goes with the worktree, so commits on it alone would be lost.
     others = ("--not", f"--exclude={branch}", "--branches", "--remotes")
     alone = (await git(place, "rev-list", *tips, *others)).split()
     if alone:
@@ -223,6 +230,7 @@ async def remove(repository: Repository, place: Path, branch: str) -> str | None
             return f"git does not know {place} as a worktree any more"
         if reason := await reason_to_stay(place, branch):
             return reason
+        # Read before the removal: the branch goes only if it still points there.
         tip = await git(folder, "for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
         await git(folder, "worktree", "remove", str(place))
         if tip:

@@ -90,6 +90,7 @@ def check(file: ConfigFile, *, anchor: Path) -> None:
 
 
 def _replace(file: ConfigFile, data: bytes) -> None:
+    # In the same folder: a rename works within one file system only.
     fd, name = tempfile.mkstemp(dir=file.target.parent, prefix=f".{file.target.name}.")
     try:
         try:
@@ -101,6 +102,7 @@ def _replace(file: ConfigFile, data: bytes) -> None:
             os.close(fd)
         Path(name).replace(file.target)
     except BaseException:
+        # An interrupt as well: no temporary file may stay beside the user's own.
         Path(name).unlink()
         raise
 
@@ -111,6 +113,7 @@ def _copy_mode_and_owner(old: Path, fd: int) -> None:
         old_stat, new_stat = old.stat(), os.fstat(fd)
         if (old_stat.st_uid, old_stat.st_gid) != (new_stat.st_uid, new_stat.st_gid):
             os.chown(fd, old_stat.st_uid, old_stat.st_gid)
+        # After the change of the owner, which clears the set-user bits.
         os.chmod(fd, old_stat.st_mode & 0o7777)
 
 
@@ -156,8 +159,10 @@ def _take(path: Path, lock: Path, wall: Callable[[], float]) -> bool | None:
         return False
     except FileExistsError:
         with suppress(OSError):
+            # proper-lockfile renews the time of a lock that is held: an old one has lost its owner.
             if wall() - lock.stat().st_mtime > STALE:
                 lock.rmdir()
+        # Not taken at once, even if it was stale: of several that find it so, the next attempt decides.
         return None
     except OSError as error:
         raise _refused(path, "cannot be locked", error) from error

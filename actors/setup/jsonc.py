@@ -86,6 +86,7 @@ def with_member(text: str | None, path: Sequence[str], value: Value, *, comments
         edited = _inserted(text, owner, depth, path[depth], _nested(path[depth + 1 :], value))
     else:
         edited = text[: old.value] + _formatted_like(text, old, depth + 1, value) + text[old.end :]
+    # The last word: what reads otherwise than intended is not written.
     if parse(edited, comments=comments) != merged(source.value, path, value):
         raise Unsplicable("the edit would change other settings")
     return edited
@@ -141,6 +142,7 @@ def without(settings: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
 
 
 def _source(text: str, comments: bool) -> _Source:
+    # A byte order mark is blanked, not cut, so that positions stay the same.
     bare = plain = " " + text[1:] if text.startswith("\ufeff") else text
     if comments:
         bare = _COMMENT.sub(lambda m: re.sub(r"[^\r\n]", " ", m[0]) if m[1] else m[0], bare)

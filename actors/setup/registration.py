@@ -180,6 +180,7 @@ def _applied(client: Client, request: SetupRequest, location: Location) -> Regis
         why = f"it cannot be edited without changing other settings: {error}"
         return attrs.evolve(result, action="refuse", error=why, by_hand=_by_hand(client, request, path))
     if text != file.text:
+        # In a dry run as well, which is to report what would be refused.
         config_file.check(file, anchor=location.anchor)
         if not request.dry_run:
             config_file.write(file, text, anchor=location.anchor)

@@ -16,6 +16,7 @@ def main() -> None:
         given = json.load(file)
     command, environment = given["command"], {**os.environ, **given["env"]}
     try:
+        # In the place of this program: no further process, and its signals and exit are the server's.
         os.execvpe(command[0], command, environment)
     except OSError as refusal:
         os.write(2, f"proctor exec_file: {command[0]}: {refusal.strerror}\n".encode(errors="replace"))

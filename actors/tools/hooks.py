@@ -67,6 +67,7 @@ class Hook:
         """The verdict on one call. Raises no `Exception`."""
         with trio.move_on_after(self.timeout):
             return self._verdict(called, await self._call(called))
+        # Fails closed: no verdict in time blocks.
         return self._verdict(called, HookResult(False, f"it gave no verdict within {self.timeout:g} s"))
 
     async def _call(self, called: HookCalled) -> HookResult:
@@ -76,6 +77,7 @@ class Hook:
             return HookResult(False, f"it failed: {error!r}")
         if isinstance(result, HookResult):
             return result
+        # Only True allows: a hook that returns nothing has not decided.
         return HookResult(result is True, "" if result is True else "it did not allow it")
 
     def _verdict(self, called: HookCalled, result: HookResult) -> HookVerdict:

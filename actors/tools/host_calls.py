@@ -73,6 +73,7 @@ class HostCalls:
 
     def take(self, call: HostCall, nursery: trio.Nursery) -> None:
         """Start a call; never waits."""
+        # Noted before the task runs: a withdrawal may come at once.
         scope = self._scopes[call.id] = trio.CancelScope()
         nursery.start_soon(self._serve, call, scope)
 

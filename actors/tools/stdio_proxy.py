@@ -53,6 +53,7 @@ def main() -> None:
     except OSError:
         pass  # the reader has gone
     finally:
+        # Without clean-up of the interpreter: a CLI waits for the end of its server.
         os._exit(0)
 
 

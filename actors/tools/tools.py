@@ -176,6 +176,7 @@ def _record(name: str, function: Function) -> tuple[type[msgspec.Struct], tuple[
     contexts = tuple(each.name for each in parameters if types.get(each.name) is ToolContext)
     fields = [_field(name, parameter, types) for parameter in parameters if parameter.name not in contexts]
     try:
+        # Unknown arguments are refused: a misspelt one would be left out without a word.
         record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     except (TypeError, ValueError) as error:
         raise BadOption(f"the parameters of tool {name!r} make no record: {error}") from error

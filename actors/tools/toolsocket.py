@@ -117,6 +117,7 @@ class ToolSocket:
 
     async def _attend(self, stream: trio.SocketStream) -> None:
         async with stream:
+            # The mode of the file keeps other users out; this also holds where the file was replaced.
             if len(self._clients) >= MAX_CLIENTS or not _is_ours(stream):
                 return
             self._seen += 1
@@ -127,6 +128,7 @@ class ToolSocket:
                 await client.live(self._tell)
             finally:
                 self._clients.remove(client)
+                # Its calls are withdrawn: no one waits for their results.
                 self._tell(client.line.hang_up())
 
 
@@ -148,6 +150,7 @@ class _Client:
 
     async def _write(self, data: bytes) -> None:
         if data:
+            # In order and whole: two results must not mix.
             async with self._writing:
                 await self._stream.send_all(data)
 

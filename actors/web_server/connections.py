@@ -71,6 +71,7 @@ class ConnectionTable:
             return
         del self._unauthenticated[connection]
         self._authenticated[connection] = None
+        # Authenticated: from here on only the idle time-out ends it.
         connection.scope.deadline = math.inf
 
     def leave(self, connection: Connection) -> None:

@@ -33,12 +33,15 @@ class Exchange:
         """ASGI's callable of this name."""
         message = await self._receive()
         if message["type"] == "http.disconnect" and self._last_write is not None:
+            # Reported during the last write, the application would stop in it and leave the connection of
+            # Hypercorn unusable.
             await self._last_write.wait()
         self._body_read = self._body_read or not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
         """ASGI's callable of this name."""
+        # The unread rest of the body would be taken for the next request.
         if message["type"] == "http.response.start" and not self._body_read:
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         if message["type"] != "http.response.body" or message.get("more_body", False):
@@ -48,6 +51,7 @@ class Exchange:
         try:
             await self._send(message)
         finally:
+            # On every path, or `receive` would wait for a write that has failed.
             self._last_write.set()
 
 
@@ -71,6 +75,7 @@ async def body_of(stream: AsyncIterable[bytes], limit: int) -> bytes | None:
     body = bytearray()
     async for part in stream:
         body += part
+        # Without reading on: a client could send without end.
         if len(body) > limit:
             return None
     return bytes(body)

@@ -103,6 +103,7 @@ def _address(host: str) -> str:
 def _bind_port(opened: socket.socket, where: Endpoint) -> int:
     # for a bind right after a restart; two servers still cannot listen on one port
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Without it one bind to `::` would also take the port of IPv4.
     if opened.family == socket.AF_INET6:
         opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     opened.bind((where.host, where.port))
@@ -111,6 +112,7 @@ def _bind_port(opened: socket.socket, where: Endpoint) -> int:
 
 def _bind_file(opened: socket.socket, path: str) -> int:
     """Bind the socket, and return the inode of its file."""
+    # A socket file outlives its server; one that refuses connections has none.
     if _is_stale(path):
         os.unlink(path)
     opened.bind(path)
@@ -120,6 +122,7 @@ def _bind_file(opened: socket.socket, path: str) -> int:
 
 def _is_stale(path: str) -> bool:
     try:
+        # Never removed: a file of another kind may be anything of the user's.
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, "a file of another kind exists there")
     except FileNotFoundError:

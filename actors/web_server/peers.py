@@ -31,6 +31,7 @@ def refusal(connection: trio.socket.SocketType, host: int | None = None) -> str 
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
+    # Root may connect: it could read our memory anyway.
     if uid not in (0, os.geteuid()):
         return f"process {pid} belongs to user {uid}"
     return (
@@ -44,6 +45,7 @@ def is_below(pid: int, ancestor: int) -> bool:
     """Whether `ancestor` has started `pid`, directly or through others. A process is not below itself."""
     for _ in range(_ANCESTORS):
         stat = stat_of(pid)
+        # A parent of 1 or less: it has left the tree of this process, or is in another namespace.
         if stat is None or stat.parent <= 1:
             return False
         if stat.parent == ancestor:

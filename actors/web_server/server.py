@@ -75,6 +75,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         rest = memoryview(data)
+        # Piece by piece, so that the time-out is for progress, not for the whole of a large response.
         while rest:
             await self._send(rest[:CHUNK])
             rest = rest[CHUNK:]
@@ -100,6 +101,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
     def abort(self) -> None:
         """End the connection at once, and with it a write that blocks."""
+        # Set first: a write that is cancelled below must not be tried again.
         self._broken = True
         self._write.cancel("the connection is aborted")
         self._connection.cancel("the connection is aborted")
@@ -117,6 +119,7 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         try:
             await self._inner.aclose()
         finally:
+            # The request of a client that has left must not run on.
             self._connection.cancel("the connection is closed")
 
 
@@ -193,10 +196,12 @@ class _Connections:
                     accepting.start_soon(self._accept, listener, connections)
                     ready()
                     await shutdown.wait()
+                    # First no new connections, then the end of those that are there.
                     accepting.cancel_scope.cancel("the server stops")
                 await (
                     self._context.terminated.set()
                 )  # idle connections end now, the others after their request
+                # Counted from here, where no further connection can come.
                 around.cancel_scope.deadline = trio.current_time() + grace
             around.cancel_scope.cancel("all connections are closed")
 
@@ -226,6 +231,7 @@ class _Connections:
         guarded = GuardedStream(stream, self._write_timeout, scope)
         connection = Connection(self._table, scope, guarded.abort)
         try:
+            # Before a byte is read: an agent of this program must not reach its own host.
             if (why := refusal(stream.socket)) is not None:
                 self._log(f"a connection was refused: {why}")
                 return
@@ -237,6 +243,7 @@ class _Connections:
             self._log(f"a connection ended with an error: {error!r}")
         finally:
             self._live.discard(guarded)
+            # On every path, or the place of a broken connection would stay taken.
             self._table.leave(connection)
             stream.socket.close()  # Hypercorn does not when it is cancelled
 
@@ -284,8 +291,10 @@ async def serve(
     state: dict[str, Any] = {}
     lifespan = Lifespan(wrapped, config, cast("Any", state))
     async with trio.open_nursery() as nursery:
+        # The start-up of the application first: no request may come before it.
         await nursery.start(lifespan.handle_lifespan)
         await lifespan.wait_for_startup()
+        # Only now: until here clients are refused instead of left waiting.
         bound.listen(BACKLOG)
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
         most = connection_limit() if connections is None else connections
@@ -294,6 +303,7 @@ async def serve(
         await _Connections(application, config, state, write_timeout, table).serve(
             listener, shutdown, grace, task_status.started
         )
+        # An application whose shutdown hangs must not keep the server from its end.
         with trio.move_on_after(grace):
             await lifespan.wait_for_shutdown()
         nursery.cancel_scope.cancel("the server has stopped")

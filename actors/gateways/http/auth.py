@@ -80,6 +80,7 @@ class AuthMiddleware:
             self._check_host(headers)
             self._check_origin(origin)
             if origin is not None and scope["method"] == "OPTIONS":
+                # A preflight has no token: browsers send none with it.
                 response = Response(status_code=204, headers=PREFLIGHT)
                 await response(scope, receive, _with_cors(origin, send))
                 return
@@ -88,12 +89,14 @@ class AuthMiddleware:
             await to_response(error)(scope, receive, send)
             return
         if authenticated:
+            # Only now: the connection counts as authenticated, and leaves the limit for strangers.
             admit(scope)
         await self._application(scope, receive, send if origin is None else _with_cors(origin, send))
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
+            # Against DNS rebinding: a page of another site must not reach this server under its own name.
             raise problem(421, "foreign-host", f"unknown Host {host!r}", "use localhost", where="Host")
 
     def _check_origin(self, origin: str | None) -> None:

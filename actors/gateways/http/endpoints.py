@@ -83,6 +83,7 @@ class Endpoints:
 
     async def list_agents(self, request: Request) -> Response:
         records: dict[str, r.AgentRecord] = {}
+        # All at once: agents that do not answer delay the list by one time-out together.
         async with trio.open_nursery() as nursery:
             for name, agent in self._gateway.agents.items():
                 nursery.start_soon(_add_record, name, agent, records, self._gateway.hooks.absent)
@@ -153,6 +154,7 @@ class Endpoints:
         if "respond-async" in request.headers.get("prefer", ""):
             return json_response(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
         if _wants_stream(request):
+            # The status of the response is open until the agent has taken the turn.
             await _wait_with_client(request, turn, turn.accepted)
             return self._turn_stream(turn, headers, owned=True)
         await _wait_with_client(request, turn, turn.settled)
@@ -170,6 +172,7 @@ class Endpoints:
     async def withdraw_turn(self, request: Request) -> Response:
         turn = self._turn_of(request)
         turn.withdraw(problem(410, "withdrawn", "the turn was withdrawn by request", "ask again if needed"))
+        # The command line may take a moment to end the turn; its record is given in any case.
         with trio.move_on_after(CALL_TIMEOUT):
             await turn.settled.wait()
         return json_response(turn.record())
@@ -193,6 +196,7 @@ class Endpoints:
             encoded_events, pause = self._gateway.encoded_events, self._gateway.heartbeat
             yield partial(write_turn, encoded_events, turn, position, pause)
         finally:
+            # Without its client this turn has no reader: it is withdrawn, not paid for to its end.
             if owned:
                 turn.withdraw(_left())
 
@@ -235,6 +239,7 @@ class Endpoints:
         with trio.CancelScope() as opening:
             opening.deadline = trio.current_time() + CALL_TIMEOUT
             async with agent.approvals() as approvals:
+                # Opened: from here the stream may last.
                 opening.deadline = float("inf")
                 yield partial(write_approvals, approvals, self._gateway.closing, self._gateway.heartbeat)
         if opening.cancelled_caught:
@@ -283,6 +288,7 @@ async def _add_record(
     try:
         records[name] = r.agent_record(await agent.status())
     except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:
+        # One agent that does not answer must not cost the whole list.
         state = "busy" if isinstance(error, CallTimeout) else "stopped"
         records[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
 

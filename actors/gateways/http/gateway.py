@@ -169,6 +169,7 @@ class Gateway:
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Accept no new turns, wait `grace` seconds for running ones, interrupt the rest, and end every stream."""
         self.probes.stopping = self.probes.stopping or why  # first of all: no turn may start from now on
+        # First no new work, then the wait for what runs.
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
@@ -180,6 +181,7 @@ class Gateway:
             problem(503, "stopping", detail, "look at what the agent did before asking again")
         )
         self.hooks.visits.ended.fire(detail)
+        # Interrupted turns report their end in a moment, and their streams show it.
         with trio.move_on_after(FINAL_WAIT):
             await self._wait_done()
         self.closing.fire(why)  # last: a stream shows the ends of the turns before its own
@@ -188,6 +190,7 @@ class Gateway:
         """Withdraw the turns of agents that stay parked beyond `ends` (Trio's clock): they cannot finish in time."""
         while True:
             for name in {turn.agent for turn in self.turns.running if turn.session is None}:
+                # An agent that is slow to answer must not hold up the look at the others.
                 with trio.move_on_after(POLL), suppress(CallTimeout, DeliveryError, ActorExited):
                     self._withdraw_beyond(ends, await self.agents[name].status(), why)
             await trio.sleep(POLL)

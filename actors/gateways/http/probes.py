@@ -132,6 +132,7 @@ def failed_checks(results: Results) -> tuple[str, ...]:
 
 
 async def _run_check(name: str, check: Check, results: dict[str, str | None]) -> None:
+    # Written first: a check that does not end leaves this result.
     results[name] = f"the check did not end within {CHECK_TIMEOUT:g} s"
     with trio.move_on_after(CHECK_TIMEOUT):
         results[name] = await check()

@@ -60,9 +60,11 @@ async def read(request: Request, kind: type[Record], schema: Schema, limit: int 
 
 async def _bytes(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
+    # Before a byte is read.
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
     body: bytes | None = None
+    # A client that sends slowly must not hold its connection and the memory of its body.
     with trio.move_on_after(BODY_TIMEOUT) as clock:
         try:
             body = await body_of(request.stream(), limit)

@@ -83,6 +83,7 @@ class SessionTurns:
         timeout: float | None,
     ) -> Answer:
         try:
+            # The slot is held around the run: its process has ended when it is given back.
             async with self.pools.of(plan).slot(timeout=timeout) as remaining:
                 running = stream(
                     plan, prompt, timeout=remaining, schema=request.schema, limits=limits, parks=False
@@ -93,6 +94,7 @@ class SessionTurns:
             raise _spent(error.account, error.seconds) from error
 
     async def _follow(self, live: Run, turn: ServedTurn) -> Answer:
+        # Its log outlives the run: clients may still read it.
         live.lent = True
         self._live.add(live)
         position = 0

@@ -69,6 +69,7 @@ class EncodedLog:
 
     def _chunk(self, position: int, limit: int) -> tuple[bytes, int]:
         cached = self._chunks.get(position)
+        # A cached chunk may go beyond the end that this reader was given.
         if cached is not None and cached[1] <= limit:
             return cached
         if (gap := self.log.missing(position)) is not None:
@@ -238,4 +239,5 @@ async def _timed_out(wait: Callable[[], Awaitable[None]], closing: CancelSignal,
     """Wait, and return whether `pause` seconds passed before."""
     with closing.limit(pause) as scope:
         await wait()
+    # The signal may have fired in the same moment: then the stream ends, and nothing more is written.
     return scope.cancelled_caught and closing.why is None

@@ -133,6 +133,7 @@ class ServedTurn:
         self.answer, self.problem = answer, failure
         self.seconds = round(trio.current_time() - self.began, 3)
         self.settled.set()
+        # Too: a client that waits for the start must not wait on behind the end.
         self.accepted.set()
         self.ended.fire("the turn has ended")
 

@@ -103,6 +103,7 @@ class ToolsetServer:
         with trio.CancelScope() as scope:
             self._running.value |= {scope}
             try:
+                # A call that comes in the tick of the stop is refused as well.
                 result = None if self.shutdown.is_set() else await self._run_call(context, params)
             finally:
                 self._running.value -= {scope}
@@ -117,6 +118,7 @@ class ToolsetServer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.follow, send)
             result = await self._toolset.call(params.name, params.arguments or {}, call)
+            # Progress ends with the result: a message behind it would be about a request that is over.
             nursery.cancel_scope.cancel("the call has its result")
         return result
 
@@ -139,6 +141,7 @@ class ToolsetServer:
     async def _end(self, wire: Wire, scope: trio.CancelScope) -> None:
         await wait_any(wire.closed.wait, self.shutdown.wait)
         self.stop()
+        # Calls that were cancelled still get a reply, so the wire stays open for it.
         with trio.move_on_after(GRACE):
             await wire.wait_settled()
         scope.cancel("the server has stopped")
@@ -167,6 +170,7 @@ class ToolsetServer:
             task_status.started()
             await self.shutdown.wait()
             self.stop()
+            # The calls end first, then the connections: their replies still go out.
             with trio.move_on_after(GRACE):
                 await self._running.wait_value(frozenset())
             closing.set()

@@ -68,6 +68,7 @@ class Wire:
                     return message
             if self._ended:
                 self.closed.set()
+                # Ending here would end the SDK's session, and with it the replies that are under way.
                 await trio.sleep_forever()
             await self._read()
 
@@ -75,6 +76,7 @@ class Wire:
         try:
             chunk = bytes(await self._rx.receive_some(CHUNK))
         except (OSError, trio.BrokenResourceError):
+            # The client is gone, which is the same as the end of the input.
             chunk = b""
         self._lines.extend(self._framing.feed(chunk) if chunk else self._framing.end())
         self._ended = not chunk
@@ -119,10 +121,12 @@ class Wire:
             self._pending.value -= {frame.id}
 
     async def _send(self, data: bytes) -> None:
+        # Several tasks write, and a message has to go out whole.
         async with self._writing:
             try:
                 await self._tx.send_all(data)
             except (OSError, trio.BrokenResourceError):
+                # The client reads no more; `closed` ends the server.
                 self.closed.set()
 
     async def flush(self) -> None:
@@ -154,6 +158,7 @@ async def standard_streams() -> AsyncGenerator[tuple[trio.abc.ReceiveStream, tri
     Meanwhile other readers of stdin see its end, other writers of stdout write to stderr, and child processes inherit neither.
     """
     sys.stdout.flush()
+    # Above 2: descriptors 0 and 1 are replaced below, so that a stray print cannot break the protocol.
     stdin, stdout = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
     async with trio.lowlevel.FdStream(stdin) as rx, trio.lowlevel.FdStream(stdout) as tx:
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -163,6 +168,7 @@ async def standard_streams() -> AsyncGenerator[tuple[trio.abc.ReceiveStream, tri
         try:
             yield rx, tx
         finally:
+            # Before stdout is restored: what is in the buffer was not written for it.
             sys.stdout.flush()
             os.dup2(stdin, 0)
             os.dup2(stdout, 1)

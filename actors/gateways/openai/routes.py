@@ -159,6 +159,7 @@ class _ChatResponse(Response):
         sender = _Sender(send)
         with self._visits.visit():
             await self._answer(scope, receive, sender)
+        # The signal has swallowed its cancellation, and the client has still to get its error.
         if (why := self._visits.ended.why) is not None and not sender.over:
             fault = attrs.evolve(fault_of(CutShort(why), status=503, code=STOPPING), retry_after=None)
             if sender.begun:
@@ -185,6 +186,7 @@ class _ChatResponse(Response):
 
     async def _stream(self, stream: CompletionStream, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(_with_heartbeats(stream, self._content)) as chunks:
+            # A failure before the first chunk still has a status of its own.
             first = await anext(chunks, None)
             if isinstance(first, Failed):
                 await _failed(fault_of(first.error))(scope, receive, send)
@@ -276,6 +278,7 @@ async def _with_heartbeats(stream: CompletionStream, content: Content) -> AsyncG
     while not over:
         chunk: Chunk | None = None
         with trio.move_on_at(min(trio.current_time() + HEARTBEAT, content.due)) as clock:
+            # Cancelled by a heartbeat, this loses nothing: the stream keeps its place.
             chunk = await anext(stream, None)
         over = chunk is None and not clock.cancelled_caught
         if not over:
