@@ -1,8 +1,9 @@
 """The fleet file: a tree of agents in TOML, checked completely before anything starts.
 
 `load_fleet` gives a `Fleet`, whose `specs()` a supervisor takes. One reading finds every fault, each on a line with its position
-(`agents[1].restart`) and what is accepted there. Paths are relative to the file. Within a supervisor the agents start in the order of the
-file, before its nested supervisors, because TOML does not keep the order between two kinds of tables.
+(`agents[1].restart`) and what is accepted there. Paths are relative to the file. Within a supervisor the servers come first, then the agents, then
+its nested supervisors, because TOML does not keep the order between two kinds of tables. Under `one_for_one` agents and nested supervisors
+start in parallel, else in that order.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ class Nested(Group):
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `InvalidSpec`."""
         options = written_fields(self, ("restart", "shutdown", "significant", "backoff"))
-        return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
+        specs, flags = self.specs(record), self.flags()
+        return supervisor_spec(self.name, specs, start_order="parallel", **flags, **options)
 
 
 @attrs.frozen(kw_only=True)

@@ -37,6 +37,7 @@ from proctor.actors.process.liveness import (
 )
 from proctor.actors.process.payload_files import PayloadFiles
 from proctor.actors.process.refusals import killed_start, start_failure
+from proctor.actors.process.start_slots import StartSlot
 from proctor.actors.process.stop_sequence import stop_steps
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
@@ -156,13 +157,15 @@ class AgentProcess:
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
-        # The socket of the tools first: a CLI connects to it as soon as it runs.
-        async with tools, transport.connect():
-            self._transport, self.pid = transport, transport.pid
-            return await self._run_process(task_status)
+        with await StartSlot.take() as slot:
+            # The socket of the tools first: a CLI connects to it as soon as it runs.
+            async with tools, transport.connect():
+                self._transport, self.pid = transport, transport.pid
+                return await self._run_process(slot, task_status)
 
-    async def _run_process(self, task_status: trio.TaskStatus[None]) -> bool:
+    async def _run_process(self, slot: StartSlot, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(slot.release_after, self._greeted)
             # Before the greeting: a CLI that writes first would block on a full pipe.
             self._nursery.start_soon(self._read_output)
             self._nursery.start_soon(self._write_queued)
@@ -170,8 +173,7 @@ class AgentProcess:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
                 self._logger.ready(self.pid)
-                # Only a process that has answered the greeting is ready: one that hangs is an error of the
-                # start.
+                # Only a process that has answered the greeting is ready: one that hangs is an error of its start.
                 task_status.started()
                 self._nursery.start_soon(self._watch)
                 self._nursery.start_soon(self._watch_output)
@@ -252,8 +254,7 @@ class AgentProcess:
             if request.attachments:
                 attachments = self._payload_files.place(request.attachments)
                 request = msgspec.structs.replace(request, attachments=attachments)
-        # The conversation has the request before a byte is written: a fast CLI answers before the write
-        # returns.
+        # The conversation has the request before a byte is written: a fast CLI answers before that returns.
         data = self.conversation.send(request)
         self.liveness.begin(request)
         if isinstance(request, v.Prompt):
@@ -418,9 +419,8 @@ class AgentProcess:
     def _stop_if_garbled(self) -> None:
         if self.conversation.exhausted and self.stopper == "nobody":
             self.liveness.freeze()
-            self.stopper = (
-                "garbled"  # at once, and not by `stop`: it may have exited before it was read so far
-            )
+            # at once, and not by `stop`: it may have exited before it was read so far
+            self.stopper = "garbled"
             self._nursery.start_soon(self.stop, "garbled")
 
     def _on_stderr(self, data: bytes) -> None:

@@ -11,6 +11,8 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
+from proctor.actors.process.cores import usable_cores
+
 MOST = 10
 """Slots of a pool by default, if the machine is large enough."""
 EACH = 500 * 2**20
@@ -30,13 +32,6 @@ def default_limit(memory: int | None = None, cores: int | None = None) -> int:
     memory = total_memory() if memory is None else memory
     fitting = int(memory * SHARE / EACH)
     return max(1, min(MOST, fitting, PER_CORE * (usable_cores() if cores is None else cores)))
-
-
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def total_memory(limit: Path = _LIMIT) -> int:

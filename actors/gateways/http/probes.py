@@ -107,9 +107,12 @@ class Probes:
 
     async def ready(self, request: Request) -> Response:
         """Answer `/readyz`."""
+        not_ready = (
+            self.not_ready
+        )  # before the checks: what they found while it started says nothing about the time after
         results, grade, agents = await self.checks.run(), self.checks.grade, dict(self.checks.agents)
         none = "no agent can answer" if grade == "down" else ""
-        why = self.stopping or self.not_ready or _failures(results) or none
+        why = self.stopping or not_ready or _failures(results) or none
         record = HealthRecord(ready=not why, grade=grade, why=why, checks=dict(results), agents=agents)
         return json_response(record, 503 if why else 200)
 

@@ -6,7 +6,8 @@ exactly once, and no agent waits for a reader; the sink must not wait either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -23,6 +24,13 @@ BUFFER = 10_000
 """Events of supervisors that may wait to be shown."""
 
 Sink = Callable[[Line], None]
+
+
+def _received(events: Subscription) -> Iterator[SupervisorEvent]:
+    """The events that are there now."""
+    with suppress(trio.WouldBlock):
+        while True:
+            yield events.receive_nowait()
 
 
 def _ignore(event: SupervisorEvent) -> None:
@@ -51,11 +59,16 @@ class FleetFollower:
         with events:
             async with trio.open_nursery() as nursery:
                 async for event in events:
-                    self._show_event(event, sup, nursery)
+                    # all that is there in one step: of agents that start together each is shown as started before it is asked
+                    self._show_events([event, *_received(events)], sup, nursery)
         if events.dropped:
             self._sink(
                 self._narrator.note(f"{events.dropped} events of supervisors came too fast and were dropped")
             )
+
+    def _show_events(self, events: Sequence[SupervisorEvent], sup: Supervisor, nursery: trio.Nursery) -> None:
+        for event in events:
+            self._show_event(event, sup, nursery)
 
     def _show_event(self, event: SupervisorEvent, sup: Supervisor, nursery: trio.Nursery) -> None:
         self.drain()  # first what the agents wrote: a death stands before the restart that it caused

@@ -1,17 +1,31 @@
-"""Starts the children of a fleet, in the same order for every command that runs one."""
+"""Starts the children of a fleet, in the same way for every command that runs one.
+
+Neighbours that are parallel start together, every other child when those before it have started or failed, as their supervisor would
+start them. A child that fails does not end the starts of the others, unless the command says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
+
+import trio
 
 from proctor.actors.errors import AgentError, NotExecutable, NotInstalled
-from proctor.actors.fleet.fleet import Child, Nested
+from proctor.actors.fleet.fleet import Child, Fleet, Nested
 from proctor.actors.fleet.schema import AgentTable, Server
 from proctor.actors.plan.plan import Plan
 from proctor.actors.specs import Supervisor
 from proctor.cli.exit_status import innermost
 from proctor.runtime.errors import StartError
+from proctor.runtime.exits import DeliveryError
+from proctor.runtime.spec import ChildSpec
+
+Conclude: TypeAlias = Callable[[Child, Exception | None], Awaitable[bool]]
+"""Called with each child whose start is over, and with the cause if it failed: a `DeliveryError` if the supervisor has ended.
+Returns whether to go on."""
 
 
 def agents_of(child: Child) -> Sequence[AgentTable]:
@@ -39,10 +53,53 @@ def locate_agents(plans: Iterable[Plan], *, strict: bool = False) -> None:
         raise refused
 
 
-async def start(sup: Supervisor, child: Child, record: Path | None) -> Exception | None:
-    """Start a child and return the cause of a failure, None when it runs. Raises `DeliveryError` when `sup` has ended."""
+async def start_children(sup: Supervisor, fleet: Fleet, record: Path | None, conclude: Conclude) -> bool:
+    """Start the children of the root `sup`. Returns False as soon as `conclude` does, or raises `DeliveryError`."""
+    specs = [child.spec(record) for child in fleet.children]
+    for group in _groups(fleet, specs):
+        async with trio.open_nursery() as nursery:
+            for at in group:
+                end = partial(nursery.cancel_scope.cancel, "the command ends its starts")
+                await nursery.start(_start, sup, specs[at], partial(conclude, fleet.children[at]), end)
+        if nursery.cancel_scope.cancel_called:
+            return False
+    return True
+
+
+def _groups(fleet: Fleet, specs: Sequence[ChildSpec]) -> list[list[int]]:
+    """The positions of the children that start together; children that depend on each other start one after another."""
+    independent = (fleet.strategy or "one_for_one") == "one_for_one"
+    parallel = [independent and spec.start_order == "parallel" for spec in specs]
+    groups: list[list[int]] = []
+    for at in range(len(specs)):
+        if at > 0 and parallel[at - 1] and parallel[at]:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return groups
+
+
+async def _start(
+    sup: Supervisor,
+    spec: ChildSpec,
+    conclude: Callable[[Exception | None], Awaitable[bool]],
+    end: Callable[[], object],
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    task_status.started()  # the request below is made before the next task begins: the tree keeps the order of the file
     try:
-        await sup.start_child(child.spec(record))
+        if not await conclude(await _start_error(sup, spec)):
+            end()
+    except DeliveryError:
+        end()
+
+
+async def _start_error(sup: Supervisor, spec: ChildSpec) -> Exception | None:
+    try:
+        await sup.start_child(spec)
     except StartError as error:
         return innermost(error)
+    except DeliveryError as error:
+        return error
     return None

@@ -22,9 +22,8 @@ from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.toolset import ServedTool
 from proctor.actors.specs import Supervisor
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.start_fleet import agents_of, start
+from proctor.cli.start_fleet import agents_of, start_children
 from proctor.cli.ui.text import WHOLE, one_line
-from proctor.runtime.exits import DeliveryError
 
 ONE_SHOT = ("claude", "codex", "opencode", "gemini")
 """The kinds that are served by default."""
@@ -74,15 +73,23 @@ class OfferedTools:
     async def add_fleet_tools(
         self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None
     ) -> None:
-        """Start the children of the fleet in order, and add a tool for each agent."""
-        for child in fleet.children:
-            members = agents_of(child)
-            if (why := await _start_error(supervisor, child, record)) is not None:
-                for name in [member.name for member in members] or [child.name]:
-                    self.leave_out(name, str(why))
-                continue
-            for member in members:
-                _log.info("%s has started", member.name)
+        """Start the children of the fleet, and add a tool for each agent, in the order of the file."""
+        started: set[str] = set()
+
+        async def conclude(child: Child, cause: Exception | None) -> bool:
+            members = [member.name for member in agents_of(child)]
+            if cause is None:
+                started.update(members)
+                for name in members:
+                    _log.info("%s has started", name)
+            else:
+                for name in members or [child.name]:
+                    self.leave_out(name, str(cause))
+            return True
+
+        await start_children(supervisor, fleet, record, conclude)
+        for _, member in fleet.members(fleet.name):
+            if member.name in started:
                 about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
                 agent = supervisor.agent(member.name)
                 self.plans[member.name] = plan_of_spec(member.spec(record))
@@ -93,10 +100,3 @@ class OfferedTools:
 def tool_name(agent: str) -> str:
     """The name of the tool for this agent: characters that clients reject become `_`."""
     return f"ask_{_CHARACTER.sub('_', agent)}"
-
-
-async def _start_error(supervisor: Supervisor, child: Child, record: Path | None) -> Exception | None:
-    try:
-        return await start(supervisor, child, record)
-    except DeliveryError as error:
-        return error

@@ -22,21 +22,26 @@ from proctor.runtime.errors import StartError, SupervisionError
 from proctor.runtime.events import ChildStarted, MaxRestarts, SupervisorEvent
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes import shortage_of
-from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import delay
 
 
 class UnavailableAgents:
-    """The unavailable agents of one fleet. `why` maps each to its reason; `status` is the exit status for the first."""
+    """The unavailable agents of one fleet. `why` maps each to its reason."""
 
     def __init__(self, fleet: Fleet, record: Path | None = None) -> None:
         self.why: dict[str, str] = {}
-        self.status: int | None = None
         self._names = {path: member.name for path, member in fleet.members(fleet.name)}
+        self._fleet = fleet
         self._record = record
-        self._specs: list[ChildSpec] = []
+        self._statuses: dict[str, int] = {}
         self._awaited: dict[str, trio.Event] = {}
         self._changed = trio.Event()
+
+    @property
+    def status(self) -> int | None:
+        """The exit status for the first child of the file that could not start, None when all have."""
+        children = (child.name for child in self._fleet.children)
+        return next((self._statuses[name] for name in children if name in self._statuses), None)
 
     @property
     def summary(self) -> str:
@@ -58,17 +63,14 @@ class UnavailableAgents:
             case _:
                 pass
 
-    def started(self, child: Child) -> None:
-        """Note a child that has started."""
-        self._specs.append(child.spec(self._record))
-
     async def leave_out(self, sup: Supervisor, child: Child, cause: Exception, nursery: trio.Nursery) -> None:
         """Continue without a child that could not start. Its spec stays in `sup`, so that it can be started later.
 
         Raises `DeliveryError` when `sup` has ended."""
-        self.status = self.status or status_of(cause)
-        self._specs.append(child.spec(self._record))
-        await sup.change(self._specs)
+        self._statuses[child.name] = status_of(cause)
+        held = {child.name, *(node.id for node in sup.tree().children)}
+        # with those that still start, so that all stay in the order of the file
+        await sup.change([spec for spec in self._fleet.specs(self._record) if spec.id in held])
         short = shortage_of(cause) is not None
         if short:
             self._awaited.update(dict.fromkeys(_names_in(child), trio.Event()))

@@ -1,6 +1,6 @@
 """`proctor up`: runs a fleet in the foreground.
 
-Starts the children one after another and sends each agent its prompt once it is ready. A child that cannot start, or is
+Starts the children and sends each agent its prompt once it is ready. A child that cannot start, or is
 restarted too often, is left out; with `strict` it ends the command. The command ends when every prompt is answered and
 no agent is without one, when no agent is left, when the root ends, or at a signal. Then the tree is stopped in order.
 
@@ -29,7 +29,7 @@ from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
-from proctor.cli.start_fleet import agents_of, locate_agents, start
+from proctor.cli.start_fleet import agents_of, locate_agents, start_children
 from proctor.cli.ui.display import LineDisplay, LiveDisplay, TimedLine
 from proctor.cli.ui.fleet_log import FleetNarrator, Line, describe_exit
 from proctor.cli.ui.fleet_table import answers, live_table, summary
@@ -149,23 +149,20 @@ class Command:
             self._show_line(self._narrator.note("stopping"))
 
     async def _start(self, sup: Supervisor, asking: trio.Nursery, around: trio.Nursery) -> bool:
-        for child in self._fleet.children:
-            try:
-                if (cause := await start(sup, child, self._record)) is None:
-                    self._unavailable.started(child)
-                elif self._strict:
-                    self._fail(
-                        f"{child.name} could not start: {one_line(str(cause), WHOLE)}", status_of(cause)
-                    )
-                    return False
-                else:
-                    await self._unavailable.leave_out(sup, child, cause, around)
-            except DeliveryError:  # the root has ended
+        async def conclude(child: Child, cause: Exception | None) -> bool:
+            if isinstance(cause, DeliveryError):
                 return False
+            if cause is not None and self._strict:
+                self._fail(f"{child.name} could not start: {one_line(str(cause), WHOLE)}", status_of(cause))
+                return False
+            if cause is not None:
+                await self._unavailable.leave_out(sup, child, cause, around)
             if cause is None or shortage_of(cause) is not None:
                 for path in self._paths_in(child):
                     asking.start_soon(self._ask, sup, path)
-        return True
+            return True
+
+        return await start_children(sup, self._fleet, self._record, conclude)
 
     def _paths_in(self, child: Child) -> Sequence[str]:
         brought = agents_of(child)

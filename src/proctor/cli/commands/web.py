@@ -23,7 +23,7 @@ from trio_util import wait_any
 from proctor.actors.agent.handle import Agent
 from proctor.actors.durations import duration
 from proctor.actors.errors import AgentError, OptionFault
-from proctor.actors.fleet.fleet import Fleet
+from proctor.actors.fleet.fleet import Child, Fleet
 from proctor.actors.gateways.http import (
     AuthMiddleware,
     Gateway,
@@ -52,7 +52,7 @@ from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
-from proctor.cli.start_fleet import locate_agents, start
+from proctor.cli.start_fleet import agents_of, locate_agents, start_children
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import Token, announce, token_for, token_of
 from proctor.cli.ui.output import Output
@@ -182,24 +182,27 @@ class Service:
             self._status = self._unavailable.status or FAILED
 
     async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
-        try:
-            for child in self._fleet.children:
-                if (cause := await start(sup, child, state_directory())) is None:
-                    self._unavailable.started(child)
-                elif self._options.strict:
-                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
-                    self._status = status_of(cause)
-                    return False
-                else:
-                    await self._unavailable.leave_out(sup, child, cause, nursery)
-        except DeliveryError:  # the root has ended
-            return False
-        for name, member in self._members.items():
-            if member.prompt is not None and name not in self._unavailable.why:
+        async def conclude(child: Child, cause: Exception | None) -> bool:
+            if isinstance(cause, DeliveryError):
+                return False
+            if cause is None:
+                self._begin_turns(gateway, child)
+            elif self._options.strict:
+                self._status = status_of(cause)
+                await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
+                return False
+            else:
+                await self._unavailable.leave_out(sup, child, cause, nursery)
+            return True
+
+        return await start_children(sup, self._fleet, state_directory(), conclude)
+
+    def _begin_turns(self, gateway: Gateway, child: Child) -> None:
+        for member in agents_of(child):
+            if member.prompt is not None:
                 gateway.turns.begin(
-                    gateway.agent(name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
+                    gateway.agent(member.name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
                 )
-        return True
 
     def _metrics_text(self) -> Callable[[], Awaitable[bytes]] | None:
         if not self._options.metrics:

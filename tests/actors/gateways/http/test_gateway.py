@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import proctor
+from proctor.actors.gateways.http import Probes
 from proctor.actors.gateways.openai import routes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import InFlight
@@ -217,6 +218,21 @@ async def test_readiness_is_down_only_when_no_agent_can_answer_and_says_which_ca
     assert (none.status_code, none.json()["grade"]) == (503, "down")
     assert none.json()["agents"] == {**absent, "coder": "codex is not installed"}
     assert (alive.json()["grade"], alive.json()["agents"]) == ("down", {})  # reasons need the token
+
+
+async def test_a_server_whose_agents_come_up_during_its_checks_is_ready_at_the_next_probe() -> None:
+    probes: list[Probes] = []
+
+    async def slow() -> str | None:
+        probes[0].not_ready = None
+        return None
+
+    async with served(hooks={"checks": {"slow": slow}}) as server:
+        probes.append(server.gateway.probes)
+        probes[0].not_ready = "agents are starting"
+        early, late = [(await server.client.get("/readyz")).json() for _ in range(2)]
+    assert (early["ready"], early["why"]) == (False, "agents are starting")
+    assert (late["ready"], late["why"]) == (True, "")
 
 
 async def test_a_server_all_of_whose_agents_were_stopped_is_not_ready() -> None:
