@@ -203,7 +203,7 @@ async def an_agent(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None
         cursor = log.cursor(0)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)
-            if live.program_pid != live.pid is not None:
+            if live.pid is not None and live.pid != live.program_pid:
                 ear.guards.append(live.pid)
             await live.send(Prompt("p1", "go"))
             await _first(cursor)

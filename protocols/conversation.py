@@ -84,6 +84,7 @@ class Conversation:
         self._framing = Framing(max_line)
         self._log_framing = Framing(LOG_LINE)
         self._read_lines = dialect.lines_reader
+        self._read_delta = None if validators else dialect.read_delta
         self._error_budget = error_budget
         self._validators = tuple(validators)
         self._to_send: list[bytes] = []
@@ -174,6 +175,8 @@ class Conversation:
                     "bytes were received after the end of the stream", request="receive", phase="ended"
                 )
             return []
+        if (delta := self._lone_delta(chunk)) is not None:
+            return [delta]
         start = self._framing.offset
         lines = self._framing.feed(chunk) if chunk else self._framing.end()
         self._place = Place(self.memo.frame + 1, start, lines)
@@ -183,6 +186,25 @@ class Conversation:
         if not chunk:
             self.phase = "ended"
         return out
+
+    def _lone_delta(self, chunk: bytes) -> TextDelta | None:
+        """The event of a chunk that is one line with one text delta, and None, with nothing done, for any other.
+
+        A CLI that streams writes line by line, so nearly every chunk of a fleet is one of these: what is for many lines, and for
+        lines that change something, costs more than the event itself.
+        """
+        read, framing = self._read_delta, self._framing
+        if (
+            read is None
+            or self.exhausted
+            or TextDelta not in STAYS[self.phase]
+            or not framing.is_one_line(chunk)
+        ):
+            return None
+        if (delta := read(self.memo, chunk)) is not None:
+            framing.pass_line(chunk)
+            self.events += 1
+        return delta
 
     def feed_stderr(self, chunk: bytes) -> list[AnyEvent]:
         """The events of the lines of its log, on stderr, that this chunk ends. To be fed before what came on stdout

@@ -252,7 +252,8 @@ class Dialect:
 
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no message for it. `read_lines`, for a CLI that streams fast, gives of many lines what
-    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `read_log`,
+    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `read_delta`, for one that streams slowly, gives the
+    one text delta that `read_lines` would give of one line, its newline included; None, and nothing done, for any other line. `read_log`,
     for a CLI whose log tells what its wire does not, takes a line of its stderr; most give nothing. `takes` says
     whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and
     `newest_tested` are the versions it was tested with; `capabilities` names what not all of them can, with the first
@@ -269,6 +270,7 @@ class Dialect:
     write: Callable[[Memo, AnyRequest], bytes]
     stop: tuple[StopStep, ...]
     read_lines: LinesReader | None = None
+    read_delta: Callable[[Memo, bytes], TextDelta | None] | None = None
     read_log: Callable[[Memo, bytes], Out] | None = None
     takes: Callable[[Memo, Attachment], bool] = _text_alone
     schema_form: SchemaForm = record_schema

@@ -73,6 +73,15 @@ class Framing:
         self._keep(tail)
         return [first, *lines[1:]]
 
+    def is_one_line(self, chunk: bytes) -> bool:
+        """Is this chunk exactly the one line that `feed` would give, with its newline?"""
+        starts_line = not self._kept and self._long is None
+        return starts_line and 0 < len(chunk) <= self._max_line and chunk.find(b"\n") == len(chunk) - 1
+
+    def pass_line(self, chunk: bytes) -> None:
+        """Count such a chunk, in place of feeding it."""
+        self._fed += len(chunk)
+
     def end(self) -> Sequence[bytes | Oversized]:
         """The last line, where the stream ended without a newline."""
         return [self._take()] if self._kept or self._long else []

@@ -22,10 +22,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
+from typing import cast
 
 import attrs
 import msgspec
 import trio
+from outcome import Value
 
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.segments import SegmentedFile, temporary_segments
@@ -109,7 +111,7 @@ class EventLog:
             raise
         self._start = self._end = self._newest = self._file.units
         self._held = 0
-        self._lot = trio.lowlevel.ParkingLot()
+        self._readers: dict[trio.lowlevel.Task, None] = {}  # those that wait
         self._closed = False
 
     @property
@@ -141,8 +143,8 @@ class EventLog:
                 self._written, self._lost, failure = False, self._end, error
         # Also after a failed write: readers near the end miss nothing.
         self._hold(events, len(data))
-        if self._lot:
-            self._lot.unpark_all()
+        if self._readers:
+            self._wake(events)
         # Last: the listener appends a notice of its own, which has to come behind these events.
         if failure is not None and self._failed is not None:
             self._failed(failure)
@@ -188,7 +190,7 @@ class EventLog:
         # a descriptor must not wait for the garbage collection of its log: handles of ended agents are kept for long
         if self.path is not None and (self._lasting or self._start <= self._file.first):
             self._file.close()
-        self._lot.unpark_all()
+        self._wake(())
 
     def reopen(self) -> None:
         """Events may come again: the agent has a new incarnation after all."""
@@ -205,9 +207,22 @@ class EventLog:
             raise ValueError(f"since must be 0 or more, got {since!r}")
         return Cursor(self, self._end if since is None else since)
 
-    async def changed(self) -> None:
-        """Wait for the next append or the end."""
-        await self._lot.park()
+    async def changed(self) -> Sequence[AnyEvent]:
+        """Wait for the next append and return its events, or for the end, and return none."""
+        reader = trio.lowlevel.current_task()
+        self._readers[reader] = None
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del self._readers[reader]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return cast("Sequence[AnyEvent]", await trio.lowlevel.wait_task_rescheduled(abort))
+
+    def _wake(self, events: Sequence[AnyEvent]) -> None:
+        # who waits has read all before: it gets the new ones with the wake, and does not look for them
+        readers, self._readers = self._readers, {}
+        for reader in readers:
+            trio.lowlevel.reschedule(reader, Value(events))
 
     def read(
         self, position: int, hint: tuple[int, int] = (-1, 0)
@@ -245,8 +260,7 @@ class EventLog:
         return min(position, self._start)
 
     def statistics(self) -> LogStatistics:
-        waiting = self._lot.statistics().tasks_waiting
-        file = self._file
+        waiting, file = len(self._readers), self._file
         return LogStatistics(
             self._end, self._start, self._held, file.end, waiting, held=file.held, first=self.first
         )
@@ -365,8 +379,7 @@ class Cursor:
         """The events from the position on, at least one, waiting if need be; empty once the log is closed and read."""
         if events := [*self._left]:
             return events
-        await self._wait()
-        return self._fetch()
+        return await self._next()
 
     def batch_nowait(self) -> Sequence[AnyEvent]:
         """The events that are there now, perhaps none."""
@@ -378,18 +391,23 @@ class Cursor:
     async def __anext__(self) -> AnyEvent:
         for event in self._left:
             return event
-        await self._wait()
-        self._left = iter(self._fetch())
+        self._left = iter(await self._next())
         for event in self._left:
             return event
         raise StopAsyncIteration
 
-    async def _wait(self) -> None:
-        if self._fetched < self._log.end or self._log.closed:
+    async def _next(self) -> Sequence[AnyEvent]:
+        log = self._log
+        if self._fetched < log.end or log.closed:
             await trio.lowlevel.checkpoint()  # a reader that is behind must not hold the loop
         # No checkpoint between the look and the wait, so no event is missed.
-        while self._fetched >= self._log.end and not self._log.closed:
-            await self._log.changed()
+        while self._fetched >= log.end and not log.closed:
+            is_next = self._fetched == log.end
+            events = await log.changed()
+            if is_next and events:
+                self._fetched += len(events)
+                return events
+        return self._fetch()
 
     def _fetch(self) -> Sequence[AnyEvent]:
         log = self._log

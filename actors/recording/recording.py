@@ -359,7 +359,7 @@ class Recording:
         except RecordingFailed as error:
             self._lose(error)
             return
-        self.held = sum(map(_HELD, self._files.values()))
+        self.held += len(data)
         if file.divided and name not in self._divided:
             self._divided.append(name)
             self.begin(divided=self._divided)  # by which a reader knows whether all parts are there

@@ -22,7 +22,7 @@ from proctor.protocols import jsonrpc, mcp
 from proctor.protocols.attachment import PAYLOADS, PDF, Attachment, is_picture_or_pdf, parts, whole_text
 from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.control import GREETING
-from proctor.protocols.claude.frames import read, read_lines
+from proctor.protocols.claude.frames import read, read_delta, read_lines
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.schemas import loose_schema
 from proctor.protocols.claude.turns import UUID, used
@@ -340,6 +340,7 @@ CLAUDE = Dialect(
     greet=greet,
     read=read,
     read_lines=read_lines,
+    read_delta=read_delta,
     write=write,
     takes=_takes,
     stop=(

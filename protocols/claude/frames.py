@@ -117,6 +117,20 @@ def read(memo: Memo, line: bytes) -> Out:
     return _HANDLERS[type(frame)](memo, frame, line)
 
 
+def read_delta(memo: Memo, line: bytes) -> TextDelta | None:
+    """The event of a line that `read_lines` gives one text delta for; None, and nothing done, for any other."""
+    if b'"text_delta"' not in line:  # a look that saves decoding twice what is something else
+        return None
+    try:
+        frame = _decode(line)
+    except Refusal:
+        return None
+    if not isinstance(frame, StreamEvent) or not (text := frame.event.delta.text):
+        return None
+    memo.frame += 1
+    return TextDelta(memo.frame, memo.turn, text, frame.parent_tool_use_id)
+
+
 def read_lines(memo: Memo, lines: Sequence[bytes]) -> Iterator[Run | Out]:
     """The events that `read` gives of each line, in order; the text deltas that follow each other come as one list."""
     number, run = memo.frame, Run()

@@ -53,6 +53,62 @@ async def test_a_reader_waits_for_what_is_not_there_yet(nursery: trio.Nursery) -
     log.release()
 
 
+async def test_a_reader_that_waits_ahead_of_the_end_begins_with_its_own_event(nursery: trio.Nursery) -> None:
+    log, seen = EventLog(), list[AnyEvent]()
+
+    async def read(since: int) -> None:
+        seen.extend(await everything(log, since))
+
+    nursery.start_soon(read, 5)
+    await trio.testing.wait_all_tasks_blocked()
+    for first in (0, 2, 4, 6):
+        log.append(deltas(first, 2))
+        await trio.testing.wait_all_tasks_blocked()
+    log.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert seen == deltas(5, 3)
+    log.release()
+
+
+async def test_a_reader_that_gave_up_waiting_loses_nothing_and_costs_nothing(nursery: trio.Nursery) -> None:
+    log, scope = EventLog(), trio.CancelScope()
+    cursor = log.cursor(0)
+
+    async def read() -> None:
+        with scope:
+            await cursor.batch()
+
+    nursery.start_soon(read)
+    await trio.testing.wait_all_tasks_blocked()
+    assert log.statistics().readers_waiting == 1
+    scope.cancel()
+    assert log.statistics().readers_waiting == 0
+    log.append(deltas(0, 2))
+    assert await cursor.batch() == deltas(0, 2)
+    log.release()
+
+
+async def test_events_that_come_before_a_woken_reader_has_run_reach_it_once_and_in_order(
+    nursery: trio.Nursery,
+) -> None:
+    log, seen = EventLog(), list[AnyEvent]()
+
+    async def read() -> None:
+        seen.extend(await everything(log))
+
+    for _ in range(2):
+        nursery.start_soon(read)
+    await trio.testing.wait_all_tasks_blocked()
+    for first in range(0, 6, 2):
+        log.append(deltas(first, 2))
+    log.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(seen, key=lambda event: event.frame) == sorted(
+        deltas(0, 6) * 2, key=lambda event: event.frame
+    )
+    log.release()
+
+
 @pytest.mark.covers("R051")
 @pytest.mark.parametrize("since", [0, 1, 499, 500, 2999, 3000])
 async def test_a_reader_behind_the_window_reads_from_the_disk(since: int, tmp_path: Path) -> None:

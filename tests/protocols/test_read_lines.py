@@ -7,7 +7,7 @@ import pytest
 
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.dialect import Memo, Send
+from proctor.protocols.dialect import Dialect, Memo, Send
 from proctor.protocols.vocabulary import (
     AnyEvent,
     EndSession,
@@ -120,3 +120,55 @@ def test_a_dialect_without_it_is_read_line_by_line() -> None:
     events = talk.receive(b"a\nb\n")
     assert [(event.frame, event.text) for event in events if isinstance(event, Text)] == [(0, "a"), (1, "b")]
     assert talk.data_to_send() == b"ab"
+
+
+BY_RUN = attrs.evolve(CLAUDE, read_delta=None)
+
+
+@pytest.mark.parametrize("data", ODD)
+def test_a_line_that_comes_alone_gives_what_it_gives_among_others(data: bytes) -> None:
+    def by_line(dialect: Dialect) -> tuple[list[AnyEvent], bytes, Memo, tuple[int, ...]]:
+        talk, out = Conversation(dialect), list[AnyEvent]()
+        talk.greet()
+        talk.receive(GREETED)
+        talk.send(Prompt("p1", "hi"))
+        for chunk in (INIT + data + RESULT + data + delta("after the end")).splitlines(keepends=True):
+            out += talk.receive(chunk)
+        out += talk.receive(b"")
+        return (
+            out,
+            talk.data_to_send(),
+            talk.memo,
+            (talk.frames, talk.events, talk.garbled, talk.unrecognized),
+        )
+
+    assert by_line(CLAUDE) == by_line(BY_RUN)
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_a_recorded_session_read_line_by_line_is_the_same_with_and_without_the_short_way(path: Path) -> None:
+    talks = Conversation(CLAUDE, error_budget=None), Conversation(BY_RUN, error_budget=None)
+    for chunk in path.read_bytes().splitlines(keepends=True):
+        assert talks[0].receive(chunk) == talks[1].receive(chunk)
+    assert talks[0].receive(b"") == talks[1].receive(b"")
+    assert talks[0].memo == talks[1].memo
+
+
+def test_a_line_alone_that_is_too_long_is_not_delivered_whole() -> None:
+    talk = Conversation(CLAUDE, max_line=2000)
+    talk.greet()
+    talk.receive(GREETED)
+    talk.send(Prompt("p1", "hi"))
+    talk.receive(INIT)
+    assert [type(event) for event in talk.receive(delta("x" * 3000))] == [Garbled]
+
+
+def test_a_validator_sees_a_delta_that_comes_alone() -> None:
+    seen = list[AnyEvent]()
+    talk = Conversation(CLAUDE, validators=(seen.append,))
+    talk.greet()
+    talk.receive(GREETED)
+    talk.send(Prompt("p1", "hi"))
+    talk.receive(INIT)
+    talk.receive(delta("alone"))
+    assert [event.text for event in seen if isinstance(event, TextDelta)] == ["alone"]

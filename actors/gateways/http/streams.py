@@ -235,7 +235,7 @@ async def write_approvals(approvals: Approvals, closing: CancelSignal, pause: fl
     return closing.why
 
 
-async def _timed_out(wait: Callable[[], Awaitable[None]], closing: CancelSignal, pause: float) -> bool:
+async def _timed_out(wait: Callable[[], Awaitable[object]], closing: CancelSignal, pause: float) -> bool:
     """Wait, and return whether `pause` seconds passed before."""
     with closing.limit(pause) as scope:
         await wait()
