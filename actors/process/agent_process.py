@@ -43,7 +43,7 @@ from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.tools.host_calls import HostCall, HostCalls, tool_context
 from proctor.actors.tools.toolsocket import ToolSocket, socket_path
-from proctor.actors.transport.transport import ProcessTransport, Transport, stderr_received
+from proctor.actors.transport.transport import ProcessTransport, Transport, read_messages
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import PAYLOADS, Attachment
 from proctor.protocols.conversation import Conversation
@@ -400,21 +400,20 @@ class AgentProcess:
     # -- reading and writing
 
     async def _read_output(self) -> None:
-        conversation, recording, on_output = self.conversation, self._recording, self.liveness.on_output
-        async for chunk in self.transport.messages():
-            on_output()
-            # For a CLI whose log on stderr is read: lines from before this chunk come first.
-            if self.plan.dialect.read_log is not None:
-                await stderr_received()
-            # On disk before it is decoded: a frame that breaks the decoder can be replayed.
-            recording.stdout(chunk, conversation.frames)
-            self._on_events(conversation.receive(chunk))
-            self._stop_if_garbled()
-        self._on_events(conversation.receive(b""))
+        reads_log = self.plan.dialect.read_log is not None
+        await read_messages(self.transport, self._on_output, after_stderr=reads_log)
+        self._on_events(self.conversation.receive(b""))
         self._stop_if_garbled()
         # After the end of its output no greeting comes: the start must not wait for its time-out.
         self._greeted.set()
         self._drained.set()
+
+    def _on_output(self, chunk: bytes) -> None:
+        self.liveness.on_output()
+        # On disk before it is decoded: a frame that breaks the decoder can be replayed.
+        self._recording.stdout(chunk, self.conversation.frames)
+        self._on_events(self.conversation.receive(chunk))
+        self._stop_if_garbled()
 
     def _stop_if_garbled(self) -> None:
         if self.conversation.exhausted and self.stopper == "nobody":

@@ -201,6 +201,11 @@ class ProcessTransport:
         self._usage.read()
         return Chunks(self.process.receive)
 
+    async def listen(self, take: Callable[[bytes], object]) -> None:
+        """Call `take` with each message, and return at the end of the output: in place of `messages`, see `Process.listen`."""
+        self._usage.read()
+        await self.process.listen(take)
+
     def end_input(self) -> None:
         """Close stdin."""
         self.process.close_stdin()
@@ -225,7 +230,20 @@ class ProcessTransport:
         return self.exit or reason
 
 
-async def stderr_received() -> None:
+async def read_messages(
+    transport: Transport, take: Callable[[bytes], object], *, after_stderr: bool = False
+) -> None:
+    """Call `take` with each message, until there are no more; `after_stderr`: after what a process wrote there before it."""
+    if isinstance(transport, ProcessTransport) and not after_stderr:
+        await transport.listen(take)
+        return
+    async for message in transport.messages():
+        if after_stderr:
+            await _stderr_received()
+        take(message)
+
+
+async def _stderr_received() -> None:
     """Return when what a process wrote on stderr before the bytes just read from its stdout has been handed out: one step of
     the loop finds it waiting, and by the next the task that reads it has run."""
     for _ in range(2):

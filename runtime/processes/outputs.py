@@ -67,6 +67,11 @@ class Outputs:
         except trio.ClosedResourceError:
             return await self._rest()
 
+    async def listen(self, stdout: OutputPipe, take: Listener) -> None:
+        """Have the hub hand stdout to `take`, as far as it can: `receive` gives the rest."""
+        if not self._closing:
+            await stdout.hand_over(take)
+
     async def drain(self, seconds: float) -> None:
         """Give the outputs so long to end, then let them end with what they hold."""
         outlets = self._outlets

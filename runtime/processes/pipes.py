@@ -2,7 +2,8 @@
 
 `OutputPipe` is output of the process. It guarantees that everything that was in the pipe is handed out, then `b""` for
 ever. It ends at end of file; where a grandchild holds the other end open, `expire()` ends it: what is in the pipe at
-that moment is still handed out, what comes later is not. One consumer at a time.
+that moment is still handed out, what comes later is not. One consumer at a time: `receive` waits for the pipe in the
+consumer's task, `hand_over` has the run's hub read it, which is cheaper where many pipes have little to say.
 
 Where the system refuses to read, the pipe is closed and the refusal raised: once.
 
@@ -22,8 +23,13 @@ import os
 import select
 import sys
 import termios
+from collections.abc import Callable, Generator
+from functools import partial
 
+import attrs
 import trio
+
+from proctor.runtime.processes.hub import Hub, watch
 
 READ_SIZE = 256 * 1024
 """Most bytes handed out at once, and the room of a wide pipe."""
@@ -31,6 +37,9 @@ READ_SIZE = 256 * 1024
 SMALL_READ = 64 * 1024
 """Bytes asked for where little came last. The C library maps and unmaps a buffer of more than 128 KiB for each read,
 which for one line costs ten times the read."""
+
+
+Take = Callable[[bytes], object]
 
 
 def _bytes_waiting(fd: int) -> int:
@@ -55,6 +64,15 @@ class _Descriptor:
             os.close(fd)
 
 
+@attrs.define(eq=False)
+class _HandOver:
+    """A task that waits while the hub reads for it, and the error of its function."""
+
+    hub: Hub
+    task: trio.lowlevel.Task
+    error: BaseException | None = None
+
+
 class OutputPipe(_Descriptor):
     """Output of a process: bytes until the end, then `b""` on each call."""
 
@@ -65,6 +83,7 @@ class OutputPipe(_Descriptor):
         self._refusal: OSError | None = None
         self._room = SMALL_READ
         self._consumer: object = None
+        self._hand_over: _HandOver | None = None
 
     async def receive(self) -> bytes:
         """The next bytes, at most READ_SIZE; `b""` at the end.
@@ -73,26 +92,41 @@ class OutputPipe(_Descriptor):
         Raises trio.ClosedResourceError when the output was taken over while waiting; nothing is lost by that.
         Raises OSError when the system refuses to read; the output has ended then.
         """
-        if self._consumer is not None:
-            raise trio.BusyResourceError("another task is receiving this output; it has one consumer")
-        self._consumer = consumer = object()
-        try:
-            return await self._receive(consumer)
-        except OSError:
-            self.close()  # else a task that waits for the end would wait for a reader that is gone
-            raise
-        finally:
-            if self._consumer is consumer:
-                self._consumer = None
+        with self._consuming() as consumer:
+            try:
+                return await self._receive(consumer)
+            except OSError:
+                self.close()  # else a task that waits for the end would wait for a reader that is gone
+                raise
+
+    async def hand_over(self, take: Take) -> None:
+        """Have the hub call `take` with what comes, and return when the rest is to be had from `receive`: at the end, which
+        `receive` tells then, when it expired, was taken over or refused, and at once where there is no hub.
+
+        `take` is called in the context of this task; it must not wait, and what it raises is raised here.
+        Raises trio.BusyResourceError as `receive` does.
+        """
+        with self._consuming():
+            if self.closed or self._unwritten is not None:
+                return
+            hub = watch(self._fd, partial(self._read_for, take))
+            if hub is None:
+                return
+            self._hand_over = waiting = _HandOver(hub, trio.lowlevel.current_task())
+            await trio.lowlevel.wait_task_rescheduled(self._abort_hand_over)
+            if waiting.error is not None:
+                raise waiting.error
 
     def take_over(self) -> None:
         """Make the present consumer give up; the next to receive is the consumer."""
         self._consumer = None
         if not self.closed:
+            self._end_hand_over()
             trio.lowlevel.notify_closing(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back, with what is unread; the output has ended."""
+        self._end_hand_over()  # before its number can be somebody else's
         super().close()
         self.ended.set()
 
@@ -103,10 +137,52 @@ class OutputPipe(_Descriptor):
                 self._unwritten = _bytes_waiting(self._fd)
             except OSError as error:
                 self._refusal = error  # raised where somebody reads
+            self._end_hand_over()
             trio.lowlevel.notify_closing(self._fd)
+
+    @contextlib.contextmanager
+    def _consuming(self) -> Generator[object]:
+        if self._consumer is not None:
+            raise trio.BusyResourceError("another task is receiving this output; it has one consumer")
+        self._consumer = consumer = object()
+        try:
+            yield consumer
+        finally:
+            if self._consumer is consumer:
+                self._consumer = None
+
+    def _read_for(self, take: Take) -> int:
+        """Read once, in the step of the hub: nothing that goes wrong here may end that."""
+        try:
+            data = self._read()
+        except OSError as error:
+            self._refusal = error
+            self._end_hand_over()
+            return 0
+        if data:
+            try:
+                take(data)
+            except BaseException as error:  # noqa: BLE001  raised in the task that handed it over
+                self._end_hand_over(error)
+        return len(data or b"")
+
+    def _end_hand_over(self, error: BaseException | None = None) -> None:
+        waiting, self._hand_over = self._hand_over, None
+        if waiting is not None:
+            waiting.hub.forget(self._fd)
+            waiting.error = error
+            trio.lowlevel.reschedule(waiting.task)
+
+    def _abort_hand_over(self, _: object) -> trio.lowlevel.Abort:
+        waiting, self._hand_over = self._hand_over, None
+        if waiting is not None:
+            waiting.hub.forget(self._fd)
+        return trio.lowlevel.Abort.SUCCEEDED
 
     async def _receive(self, consumer: object) -> bytes:
         while not self.closed:
+            if self._refusal is not None:
+                raise self._refusal
             try:
                 if self._unwritten is None:
                     await trio.lowlevel.wait_readable(self._fd)

@@ -202,13 +202,22 @@ class Process:
         One consumer: raises trio.BusyResourceError while another task, or `on_stdout`, receives. Raises NoStdout
         without a pipe, PipeFailed when the system refuses to read.
         """
-        stdout = self._ends.stdout
-        if stdout is None:
-            raise NoStdout("stdout is not a pipe; open the command with one", **self._context("stdout"))
+        stdout = self._stdout()
         try:
             return await self._outputs.receive(stdout)
         except OSError as error:
             raise pipe_failed(error, self._context("stdout")) from error
+
+    async def listen(self, take: Callable[[bytes], object]) -> None:
+        """Call `take` with the bytes of stdout as they come, and return at their end: as a loop over `receive` does, for less
+        where many processes have little to say, since one task of the run reads for all.
+
+        `take` is called in the context of this task and must not wait; what it raises is raised here, and the next consumer
+        goes on behind the bytes that it had. Raises as `receive` does.
+        """
+        await self._outputs.listen(self._stdout(), take)
+        while data := await self.receive():
+            take(data)
 
     async def send(self, data: bytes) -> None:
         """Write one whole message to stdin; messages of several tasks never interleave.
@@ -411,6 +420,11 @@ class Process:
                 await self._outputs.drain(self._plan.drain)
             await self._outputs.collect()
         await self._down.wait()
+
+    def _stdout(self) -> OutputPipe:
+        if self._ends.stdout is None:
+            raise NoStdout("stdout is not a pipe; open the command with one", **self._context("stdout"))
+        return self._ends.stdout
 
     def _context(self, stage: Stage) -> Context:
         has_started = (

@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "explanation" / "walk.md"
 STDIN = "runtime/processes/pipes"
 HANDED_ON = ("Mailbox.offer", "AgentProcess.post")
 """With these a task hands the prompt to the next one: what it does then is not on the way to stdin."""
+READERS = ("AgentProcess._read_output", "the hub of pipes")
 FLOORS = ("actors", "protocols", "runtime")
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -48,7 +49,7 @@ def first_entry(code: CodeType) -> int:
 
 def is_beside() -> bool:
     """Whether the task that runs reads the output, where the end of the turn before may still come in, or has the clocks."""
-    return trio.lowlevel.current_task().name.endswith(("AgentProcess._read_output", "AgentProcess._watch"))
+    return trio.lowlevel.current_task().name.endswith((*READERS, "AgentProcess._watch"))
 
 
 @attrs.define

@@ -15,6 +15,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("runtime/supervision/child.py", "Incarnation._contained"): "its other code: `terminate`, a check, a function (T4)",
     ("runtime/supervision/children.py", "Children._call"): "what a child left to be called, in the supervisor's task: an event (T4)",
     ("runtime/processes/outputs.py", "Outputs.call"): "the owner's callback: an error in it ends no reader (L20)",
+    ("runtime/processes/pipes.py", "OutputPipe._read_for"): "the owner's function: raised in the task that gave it, and ends no other's reading",
     ("runtime/run.py", "run"): "raised again, an interrupt in it bare (T5)",
     ("runtime/supervision/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("runtime/supervision/task_stream.py", "TaskStream.feed"): "the owner's items: raised from the owner's block (S71)",
@@ -42,6 +43,7 @@ EDGES: Mapping[tuple[str, str], str] = {
     ("runtime/supervision/children.py", "Children._call"): "the same; a function that is called gets no cancellation",
     ("runtime/supervision/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/supervision/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
+    ("runtime/processes/pipes.py", "OutputPipe._read_for"): "the owner's function: raised in the task that gave it",
 }  # fmt: skip
 
 GROUPS = {"ExceptionGroup", "BaseExceptionGroup"}
