@@ -11,7 +11,8 @@ MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 BENCH_ARGS ?=
 EXTRAS := cli,opencode,schema,mcp,http,metrics
-FUZZ := $(wildcard tests/protocols/test_anything.py tests/protocols/*/test_anything.py)
+SEARCHES := tests/simulation tests/runtime/test_interrupt_anywhere.py tests/actors/test_schemas.py \
+  tests/protocols/opencode/test_run.py $(wildcard tests/protocols/test_anything.py tests/protocols/*/test_anything.py)
 MATRIX ?= 3.11 3.12 3.13 3.14
 
 PY := $(VENV)/bin/python
@@ -85,7 +86,7 @@ mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a
 	$(PY) -m tests.mutants $(MUTANTS_ARGS)
 
 simulate: $(DEV_READY) ## random programs on random trees against the model, and frames of any shape, at length
-	SIMULATE=$${SIMULATE:-200000} $(PY) -m pytest tests/simulation $(FUZZ) -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
+	SIMULATE=$${SIMULATE:-200000} $(PY) -m pytest $(SEARCHES) -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5 minutes; CHAOS_ARGS goes to it
 	$(PY) -m tests.chaos $(CHAOS_ARGS)

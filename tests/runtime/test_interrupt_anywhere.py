@@ -26,11 +26,11 @@ from proctor.runtime import (
     open_supervisor,
 )
 from tests.runtime.stage import Notes
-from tests.simulation.search import GATE, PROGRAMS, SEED
+from tests.simulation.search import ALONE, SEED
 
 SHARES = 4
-APART = SHARES if PROGRAMS >= GATE else 5 * SHARES
-"""The gate tries each instant; `make test` one of five, others in each run."""
+APART = SHARES if ALONE else 5 * SHARES
+"""`make simulate` tries each instant; `make test` one of five, others in each run."""
 OURS = tuple(str(path.resolve()) for path in Path(proctor.__file__).parent.iterdir() if path.is_dir())
 RESUME = dis.opmap["RESUME"]
 

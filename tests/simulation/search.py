@@ -1,7 +1,8 @@
 """How much is searched and where a search begins: `SIMULATE` and `SIMULATE_SEED` in the environment.
 
-`make test` tries a tenth of what the gate tries, and `make simulate` 20 times as much as the gate. A failure names the
-seed with which it comes again; without one, each run tries other programs.
+`make test` tries 1,000 random programs on random trees, the gate 10,000 and `make simulate` 200,000. The other searches
+take a tenth of their examples beside the other tests, in the gate too, and more of them in `make simulate` alone. A
+failure names the seed with which it comes again; without one, each run tries other programs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ PROGRAMS = int(os.environ.get("SIMULATE", GATE // 10))
 SEED = int(os.environ.get("SIMULATE_SEED") or int.from_bytes(os.urandom(4), "big"))
 
 
+ALONE = PROGRAMS > GATE
+"""Whether the searches run at length, and not beside the other tests."""
+
+
 def share(examples: int) -> int:
-    """Examples for this run of a search that takes so many in the gate."""
-    return max(1, examples * PROGRAMS // GATE)
+    """Examples for this run of a search that would take so many beside 10,000 programs."""
+    return max(1, examples * (PROGRAMS if ALONE else GATE // 10) // GATE)

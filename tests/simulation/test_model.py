@@ -179,7 +179,8 @@ SLIPS: Mapping[str, Callable[[Tree], Tree]] = {
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_supervisor_that_does_something_else_is_found_out(some: list[Program], slip: str) -> None:
     wrong = SLIPS[slip]
-    assert is_found_out(some, lambda program: happened(attrs.evolve(program, root=wrong(program.root))))
+    concerned = [program for program in some if wrong(program.root) != program.root]  # the others run rightly
+    assert is_found_out(concerned, lambda program: happened(attrs.evolve(program, root=wrong(program.root))))
 
 
 def as_strategy(root: Tree, right: Strategy, wrong: Strategy) -> Tree:
