@@ -103,12 +103,12 @@ def _content(file: IO[bytes]) -> str:
 
 
 def proctor_process(
-    *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, under: str = ""
+    *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, first: str = ""
 ) -> Ended:
-    """Run the command to its end in a process of its own; `under` as for `running`."""
+    """Run the command to its end in a process of its own; `first` as for `running`."""
     with (
         ThreadPoolExecutor(3) as pool,
-        running(*words, home=home, env=env, under=under, asked=True) as command,
+        running(*words, home=home, env=env, first=first, asked=True) as command,
     ):
         written = pool.submit(_write, command.stdin, stdin)
         out, err = pool.map(_read_all, (command.out, command.err), timeout=PATIENCE)
@@ -251,17 +251,22 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    *words: str, home: Path, env: Mapping[str, str] | None = None, under: str = "", asked: bool = False
+    *words: str,
+    home: Path,
+    env: Mapping[str, str] | None = None,
+    under: str = "",
+    first: str = "",
+    asked: bool = False,
 ) -> Generator[Running]:
     """The command with pipes, gone after the block; unless it is `asked` something, its stdin is at its end.
 
-    `under` are words of a shell that set its limits before. What changes how an interpreter starts gets one of its
-    own, all else a fork.
+    `under` are words of a shell that set its limits before: it gets an interpreter of its own then, and wherever its
+    environment changes how one starts. All else is a fork, which runs the Python code `first` before the command.
     """
     (stdin, to_stdin), (out, to_out), (err, to_err) = [os.pipe() for _ in range(3)]
     streams = (stdin, to_out, to_err)
     try:
-        process = _start(words, streams, environment(home, **(env or {})), under)
+        process = _start(words, streams, environment(home, **(env or {})), under, first)
     finally:
         for descriptor in streams:
             os.close(descriptor)
@@ -276,11 +281,11 @@ def running(
 
 
 def _start(
-    words: Sequence[str], streams: Sequence[int], chosen: Mapping[str, str], under: str
+    words: Sequence[str], streams: Sequence[int], chosen: Mapping[str, str], under: str, first: str
 ) -> Forked | subprocess.Popen[bytes]:
     of_the_interpreter = {name: value for name, value in chosen.items() if name.startswith("PYTHON")}
-    if not under and of_the_interpreter == {"PYTHONPATH": str(ROOT / "src")}:
-        return fork(words, streams, chosen)
+    if first or (not under and of_the_interpreter == {"PYTHONPATH": str(ROOT / "src")}):
+        return fork(words, streams, chosen, first=first)
     stdin, stdout, stderr = streams
     command = [*_shell(under), *PROCTOR, *words]
     return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=chosen)

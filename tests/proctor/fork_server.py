@@ -65,13 +65,18 @@ class Forked:
 
 
 def fork(
-    words: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, terminal: bool = False
+    words: Sequence[str],
+    streams: Sequence[int],
+    environment: Mapping[str, str],
+    *,
+    terminal: bool = False,
+    first: str = "",
 ) -> Forked:
     """Start `python -m proctor` with these words, descriptors of stdin, stdout and stderr, and environment.
 
-    With `terminal` it leads a session whose terminal is its stdin.
+    With `terminal` it leads a session whose terminal is its stdin; `first` is code that it runs before.
     """
-    start = json.dumps([[*words], dict(environment), str(Path.cwd()), terminal]).encode()
+    start = json.dumps([[*words], dict(environment), str(Path.cwd()), terminal, first]).encode()
     report, reporting = os.pipe()
     try:
         socket.send_fds(_server(), [start], [*streams, reporting])
@@ -182,7 +187,8 @@ def _prepare() -> None:
 
 if __name__ == "__main__":
     _prepare()
-    (words, environment, folder, terminal), streams = _serve(socket.socket(fileno=int(sys.argv[1])))
+    (words, environment, folder, terminal, first), streams = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(environment, folder, streams, terminal=terminal)
+    exec(first, {})  # noqa: S102  # of the tests themselves
     sys.argv = ["proctor", *words]
     runpy.run_module("proctor", run_name="__main__", alter_sys=True)

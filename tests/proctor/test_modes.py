@@ -57,11 +57,16 @@ class Place:
     """Where a command works: all folders that it may make something in, its environment and its umask."""
 
     root: Path
-    under: str
+    umask: int
 
     @property
     def home(self) -> Path:
         return self.root / "home"
+
+    @property
+    def first(self) -> str:
+        """What the command's process does before all else; the programs that it starts do it by `sitecustomize`."""
+        return f"import os; os.umask({self.umask})\n{WATCHING}"
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -83,7 +88,7 @@ class Place:
         return path
 
     def run(self, *words: str) -> None:
-        ended = proctor_process(*words, home=self.home, env=self.env, under=self.under)
+        ended = proctor_process(*words, home=self.home, env=self.env, first=self.first)
         assert ended.status == 0, ended
 
     def found(self) -> Iterator[tuple[str, int]]:
@@ -125,7 +130,7 @@ def _up_in_a_worktree(at: Place) -> None:
 
 def _web(at: Place) -> None:
     words = ("web", str(at.fleet()), "--sessions", str(at.root / "work" / "s" / "sessions"))
-    with running(*words, home=at.home, env=at.env, under=at.under) as command:
+    with running(*words, home=at.home, env=at.env, first=at.first) as command:
         where = address(command).removeprefix("unix:")
         with httpx2.Client(
             base_url="http://localhost", transport=httpx2.HTTPTransport(uds=where), timeout=30
@@ -138,7 +143,7 @@ def _web(at: Place) -> None:
 
 
 def _doctor(at: Place) -> None:
-    proctor_process("doctor", home=at.home, env=at.env, under=at.under)
+    proctor_process("doctor", home=at.home, env=at.env, first=at.first)
 
 
 CASES: tuple[Callable[[Place], None], ...] = (
@@ -152,12 +157,12 @@ CASES: tuple[Callable[[Place], None], ...] = (
 )
 
 
-@pytest.mark.parametrize("umask", ["000", "777"])
+@pytest.mark.parametrize("umask", [0o000, 0o777], ids=["000", "777"])
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_command_makes_is_its_owners_alone(
-    case: Callable[[Place], None], umask: str, tmp_path: Path
+    case: Callable[[Place], None], umask: int, tmp_path: Path
 ) -> None:
-    at = Place(tmp_path / "all", f"umask {umask}")
+    at = Place(tmp_path / "all", umask)
     for name in ("home", "tmp", "run", "work", "site"):
         (at.root / name).mkdir(parents=True, mode=0o700)
     (at.root / "site" / "sitecustomize.py").write_text(WATCHING)

@@ -21,7 +21,7 @@ from proctor.actors.tools.tools import tool
 from proctor.protocols import vocabulary as v
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text, Tool
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome
 
 BOUND = 60.0
@@ -151,6 +151,7 @@ def hold_until(free: trio.Event) -> HostedTool:
     return tool(hold)
 
 
+@newest_claude
 @pytest.mark.covers("L40")
 async def test_a_turn_is_steered_and_one_that_is_interrupted_leaves_what_is_queued(
     claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome

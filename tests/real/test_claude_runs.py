@@ -11,7 +11,7 @@ from proctor.protocols import vocabulary as v
 from tests.actors.far_end import silent
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Status, Text, Tool
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome, until
 
 BOUND = 60.0
@@ -39,6 +39,7 @@ async def test_a_text_answer(
     assert claude_home.leftovers() == []
 
 
+@newest_claude
 @pytest.mark.covers("R187")
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
 async def test_a_prompt_with_a_leading_dash_arrives_verbatim(
@@ -53,6 +54,7 @@ async def test_a_prompt_with_a_leading_dash_arrives_verbatim(
     assert messages_api.scripted[0].last_user_text == prompt
 
 
+@newest_claude
 @pytest.mark.covers("C06")
 async def test_a_prompt_of_a_megabyte_arrives_whole(options: AgentOptions, messages_api: MessagesApi) -> None:
     prompt = "line of the prompt\n" * (MEGABYTE // 19)
@@ -92,6 +94,7 @@ async def test_a_tool_call_is_allowed_or_denied_by_policy(
     assert live.answer.denied_tools == (() if made else ("Bash",))
 
 
+@newest_claude
 @pytest.mark.covers("L39")
 async def test_an_approval_that_nobody_answers_is_denied(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
@@ -103,6 +106,7 @@ async def test_an_approval_that_nobody_answers_is_denied(
     assert not (claude_home.work / "made.txt").exists()
 
 
+@newest_claude
 @pytest.mark.parametrize(("status", "outcome"), [(401, "authentication"), (500, "failed")])
 async def test_refusals_of_the_api_end_after_a_bounded_number_of_retries(
     status: int, outcome: str, options: AgentOptions, messages_api: MessagesApi
@@ -116,6 +120,7 @@ async def test_refusals_of_the_api_end_after_a_bounded_number_of_retries(
     assert len(messages_api.scripted) == 3
 
 
+@newest_claude
 async def test_an_answer_of_twenty_megabytes_arrives_whole(
     options: AgentOptions, messages_api: MessagesApi
 ) -> None:
@@ -151,6 +156,7 @@ async def test_leaving_while_a_tool_runs_leaves_nothing_behind(
     assert claude_home.leftovers() == []
 
 
+@newest_claude
 @pytest.mark.covers("R021")
 async def test_the_model_that_answered_is_recorded(options: AgentOptions, messages_api: MessagesApi) -> None:
     messages_api.play(Text("hi"))
@@ -160,6 +166,7 @@ async def test_the_model_that_answered_is_recorded(options: AgentOptions, messag
     assert messages_api.scripted[0].model == "claude-haiku-4-5"
 
 
+@newest_claude
 async def test_a_run_is_recorded_as_a_transcript(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 import proctor
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Hang, Text
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome, until
 from tests.real.scenes import ENDLESS_TOOL
 
@@ -29,6 +29,7 @@ def written(home: ClaudeHome) -> bytes:
     return b"".join(path.read_bytes() for path in (home.home / ".claude" / "projects").rglob("*.jsonl"))
 
 
+@newest_claude
 async def test_two_turns_in_one_session(
     options: proctor.SpecOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:

@@ -10,7 +10,7 @@ import trio
 
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text, Tool
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import FAKE_KEY, ClaudeHome
 
 Json: TypeAlias = Mapping[str, Any]
@@ -100,6 +100,7 @@ async def test_a_one_shot_prompt_is_answered_from_the_script(
     assert claude_home.leftovers() == []
 
 
+@newest_claude
 async def test_a_tool_call_runs_once_the_host_allows_it(
     claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:
@@ -119,6 +120,7 @@ async def test_a_tool_call_runs_once_the_host_allows_it(
     assert claude_home.leftovers() == []
 
 
+@newest_claude
 async def test_two_turns_of_one_session_share_their_history(
     claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:

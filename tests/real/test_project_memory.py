@@ -15,6 +15,7 @@ from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text
 from tests.real import plays
 from tests.real.agents import gemini_home
+from tests.real.conftest import newest_claude
 from tests.real.homes import ClaudeHome
 from tests.real.memory import HERE, PERSONAL, ROOT, repository, seen
 
@@ -37,6 +38,7 @@ async def claude_project(claude_home: ClaudeHome) -> Path:
     return folder
 
 
+@newest_claude
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
 async def test_claude_reads_the_memory_of_its_project_and_runs_no_hook_of_it(
     mode: AgentMode,
@@ -54,6 +56,7 @@ async def test_claude_reads_the_memory_of_its_project_and_runs_no_hook_of_it(
     assert {*left_out} == {*map(str, settings), str(claude_home.home / ".claude" / "CLAUDE.md")}
 
 
+@newest_claude
 @pytest.mark.parametrize(
     ("options", "memories", "hook_ran"),
     [
