@@ -256,6 +256,8 @@ class Events:
     def emit(self, event: SupervisorEvent) -> None:
         """Number `event`, stamp it, and hand it to every subscription. Never waits."""
         if self._subscriptions:
+            # numbered even without a reader below, so that a later subscriber sees by the number that it came
+            # late
             self.publish(self.number(event))
         else:
             self._seq += 1
@@ -276,6 +278,7 @@ class Events:
         Raises `ValueError` for a kind that does not exist.
         """
         subscription = Subscription(buffer, self._forget, _checked_kinds(kinds))
+        # after the end of the tree a loop over this subscription must end too, not wait for ever
         if self._closed:
             subscription.end()
         else:
@@ -287,6 +290,7 @@ class Events:
         self._closed = True
         for subscription in self._subscriptions:
             subscription.end()
+        # each was ended above; held here they would keep their events for as long as the tree's handle lives
         self._subscriptions.clear()
 
     def _forget(self, subscription: Subscription) -> None:
@@ -311,6 +315,7 @@ class Subscription:
         if self._kinds is not None and event.kind not in self._kinds:
             return
         if len(self._events) == self._events.maxlen:
+            # counted before the append: a full deque with maxlen drops its oldest without a word
             self.dropped += 1
         self._events.append(event)
         self._news.set()
@@ -322,6 +327,7 @@ class Subscription:
 
     def close(self) -> None:
         """Stop listening and forget what is held."""
+        # first, so that nothing is offered to it any more while it is emptied
         self._forget(self)
         self._events.clear()
         self.end()
@@ -344,10 +350,12 @@ class Subscription:
         return self
 
     async def __anext__(self) -> SupervisorEvent:
+        # a consumer that is always behind would otherwise never yield to the tasks that it reads about
         await trio.lowlevel.checkpoint()
         while not self._events:
             if self._ended:
                 raise StopAsyncIteration
+            # made and awaited without a checkpoint between: an event offered meanwhile would set the old one
             self._news = trio.Event()
             await self._news.wait()
         return self._events.popleft()

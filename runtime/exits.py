@@ -248,6 +248,7 @@ class TreeTerminated(TerminateTree):
         super().__init__(reason.detail)
         self._ended = reason
         why = _joined(reason.detail, reason.cause)
+        # the base class took only the detail; the text of an exception comes from its args
         self.args = (f"the tree was ended by {reason.path!r}" + (f": {why}" if why else ""),)
 
     @property
@@ -273,6 +274,7 @@ def is_clean(reason: ExitReason) -> bool:
 def raised_above(reason: ExitReason, path: str) -> TreeShutdown:
     """The reason of a supervisor whose child at `path` ends the tree with `reason`."""
     if isinstance(reason, TreeShutdown):
+        # the path stays that of the child which raised it, on the way through every supervisor above
         return reason if reason.path is not None else attrs.evolve(reason, path=path)
     return TreeShutdown(str(reason), path=path)
 
@@ -284,6 +286,8 @@ def without_directive(reason: ExitReason) -> ExitReason:
 
 def normalised(reason: ExitReason) -> ExitReason:
     """The reason as it is recorded: exit status 0 is `Normal`, and a body cannot end as `NoProc`."""
+    # NoProc says that there is no such actor; as the end of one that existed it would mislead its monitors
     if isinstance(reason, NoProc):
         return Crash(reason)
+    # equal whatever stderr holds: that field takes no part in the comparison
     return Normal() if reason == ExitStatus(0) else reason

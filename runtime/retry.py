@@ -85,9 +85,12 @@ async def repeated(
         again = retry.judge(came.error if isinstance(came, Error) else came.value)
         pause = None if again is None else retry.pause(again, spent, chance.random())
         if again is None or pause is None or trio.current_time() + pause >= ends:
+            # a wait that ends after the deadline cannot help: handed on now, with its real cause, not as a
+            # timeout
             return came.unwrap()
         _log_attempt(name, spent, retry.attempts, again, pause)
         await trio.sleep(pause)
+        # an account that is at its limit may be so for hours: that wait says nothing about the attempts
         spent += again.wait is None
 
 
@@ -97,6 +100,7 @@ async def _tried(
     try:
         return Value(await attempt(left))
     except on as error:
+        # only the types it may judge; a Cancelled or a bug of ours passes through
         return Error(error)
 
 

@@ -35,6 +35,7 @@ def run(main: Callable[[Unpack[Args]], Awaitable[Result]], *args: *Args) -> Resu
     Raises `KeyboardInterrupt` after a SIGINT and `SystemExit(143)` after a SIGTERM, a `KeyboardInterrupt` or
     `SystemExit` that any task raised, bare, and else what `main` raises.
     """
+    # signal.signal would raise too in another thread, but with a text that does not name the way out
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
             "run handles signals, which only the main thread can; use trio.run in another thread"
@@ -43,6 +44,8 @@ def run(main: Callable[[Unpack[Args]], Awaitable[Result]], *args: *Args) -> Resu
     results: list[Result] = []
 
     async def program() -> None:
+        # a signal before this one is only in the list; attach then cancels the scope, and main stops at its
+        # first checkpoint
         signals.attach()
         with signals.scope:
             results.append(await main(*args))
@@ -54,11 +57,13 @@ def run(main: Callable[[Unpack[Args]], Awaitable[Result]], *args: *Args) -> Resu
             raised = interrupt_in(error)
             if raised is None:
                 raise
+            # the first signal decides the status: SIGTERM and then Ctrl-C is still 143
             interrupt = signals.interrupt() or raised
             if interrupt is error:
                 raise
             raise interrupt from _beside(error)
     asked = signals.interrupt()
+    # main may return normally although it was cancelled; the caller must still see that it was interrupted
     if asked is not None:
         raise asked
     return results[0]
@@ -109,17 +114,22 @@ class Signals:
         if len(self._arrived) == 1:
             self._soon(self._stop)
         elif len(self._arrived) == 2:
+            # the loop may be held by a child that computes, hence both: kill by the loop, and raise right
+            # here
             self._soon(kill_roots)
             # sees the interrupted code through this frame: Trio's own and the runtime's is protected
             if not trio.lowlevel.currently_ki_protected():
+                # never inside protected code: Trio's own state would be torn
                 raise KeyboardInterrupt
         else:
             for other in HANDLED:
                 signal.signal(other, signal.SIG_DFL)
+            # by the default action, so that the parent sees the signal as the cause of the end
             signal.raise_signal(number)
 
     def _soon(self, step: Callable[[], None]) -> None:
         if self._token is not None:
+            # the signal came after the loop's end, and there is nothing left to stop
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(step)
 

@@ -22,6 +22,7 @@ def drop_locals(error: BaseException) -> None:
         one = left.pop()
         if one is None or id(one) in seen:
             continue
+        # causes and contexts may form a circle
         seen.add(id(one))
         one.__traceback__ = _without_locals(one.__traceback__)
         left += [one.__cause__, one.__context__, *_parts(one)]
@@ -59,5 +60,6 @@ def _empty_frame(frame: FrameType) -> FrameType:
         co_firstlineno=code.co_firstlineno,
     )
     module = {name: frame.f_globals.get(name) for name in ("__name__", "__file__", "__loader__")}
+    # never started, so it holds no locals; its globals have what a traceback needs to find the source line
     empty: FrameType = FunctionType(twin, module)().gi_frame
     return empty

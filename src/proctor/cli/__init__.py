@@ -18,6 +18,8 @@ def main() -> None:
     """Run the command of `sys.argv` and exit with its status. No traceback reaches the user."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is in a background job of a script
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command listens: no traceback out of an import
+    # before anything opens a file, because the lowest free number is taken: a socket or a ledger would become
+    # stdout
     _reserve_standard_streams()
     try:
         status = _dispatch(sys.argv[1:])
@@ -40,10 +42,13 @@ def _reserve_standard_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
+            # opened the wrong way round on purpose (stdin to write, stdout to read): its use fails as on a
+            # closed one
             os.open(os.devnull, mode)
 
 
 def _dispatch(argv: list[str]) -> int:
+    # found, not imported: the check must not cost the start of a command its time
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         _write_error("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
@@ -56,6 +61,8 @@ def _dispatch(argv: list[str]) -> int:
     # not in `dispatch`: a program that calls it keeps its own logging and limits
     if error := log_to_stderr(os.environ, serves=serves):
         complain(error)
+    # before the loop: an agent needs about ten descriptors, and the usual soft limit of 1024 is too small for
+    # a server
     raise_file_limit()
     return dispatch(argv)
 
@@ -86,6 +93,7 @@ def _leave(status: int) -> None:
         try:
             sys.stdout.flush()
         except OSError:
+            # the interpreter flushes stdout once more at its exit and would print "Exception ignored" for it
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             status = status or STDOUT_GONE
     sys.exit(status)

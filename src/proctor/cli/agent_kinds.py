@@ -31,6 +31,7 @@ class Kind:
 
 
 def _scripted(script: str, options: AgentOptions) -> Plan:
+    # a scripted agent is run by our own interpreter, so another program would be ignored without notice
     if "executable" in options:
         raise BadOption("--executable cannot be used with scripted: it has its own program")
     return scripted_plan("scripted", script, options)

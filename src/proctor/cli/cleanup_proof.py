@@ -101,6 +101,7 @@ async def _ready(host: Process, patience: float) -> None:
         while b"ready\n" not in output and (data := await host.receive()):
             output += data
     if b"ready\n" not in output:
+        # stopped first, so that its stderr is complete when the last line is quoted
         await host.stop()
         last = host.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise ProofFailed(f"the runtime to be killed did not start: {last or host.exit}")
@@ -108,12 +109,15 @@ async def _ready(host: Process, patience: float) -> None:
 
 async def _killed(host: Process, other: Process, folder: Path, children: int, seconds: float) -> Proof:
     ledger = _ledger_in(folder)
+    # before the kill: afterwards only what was left could be counted
     before, apart = _count_processes(ledger)
     began = trio.current_time()
+    # SIGKILL: no handler, no finally and no atexit of the runtime may help with the clean-up that is proved
     host.kill()
     await host.wait()
     left = await _wait_gone(ledger.stem, began + seconds)
     took = trio.current_time() - began
+    # forged with its true start time, so that only the missing marker protects it
     _add_foreign_entry(ledger, other)
     async with open_ledger(folder) as next_one:
         swept = await next_one.sweep()
@@ -157,4 +161,5 @@ def _add_foreign_entry(ledger: Path, stranger: Process) -> None:
 
 def _runs(process: Process) -> bool:
     stat = stat_of(process.pid)
+    # T is stopped, Z a zombie, X dead: the sweep stops a process before it looks at it again
     return process.exit is None and stat is not None and stat.state not in "TZX"

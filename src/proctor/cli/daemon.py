@@ -45,6 +45,7 @@ async def _main(work: Callable[[Output], Awaitable[int]], failures: tuple[type[E
             with interrupts.scope:
                 return await work(Output(1))
         except BrokenPipeError:
+            # a reader that has gone (`| head`) is no fault and gets no text
             return STDOUT_GONE
         except (AgentError, ScriptError) as error:
             return await report(error, screen)
@@ -66,6 +67,7 @@ def loading() -> Generator[None]:
     try:
         yield
     finally:
+        # the imported modules live to the end: frozen, no later collection looks at them
         gc.freeze()
         if enabled:
             gc.enable()

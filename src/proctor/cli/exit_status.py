@@ -30,6 +30,7 @@ def status_of(result: Outcome | Exception) -> int:
 def innermost(error: StartError) -> Exception:
     """The original cause of a failed start, below the supervisors that passed it on."""
     cause = error.reason.error if isinstance(error.reason, Crash) else error
+    # each supervisor wraps the failure of its child once; only the innermost has a status of its own
     if isinstance(cause, StartError) and cause is not error:
         return innermost(cause)
     return cause if isinstance(cause, Exception) else error

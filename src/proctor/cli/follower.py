@@ -56,6 +56,7 @@ class FleetFollower:
 
     async def follow(self, sup: Supervisor, events: Subscription) -> None:
         """Show what happens until the tree has ended."""
+        # subscribed by the caller before the first child starts, so that no start is missed
         with events:
             async with trio.open_nursery() as nursery:
                 async for event in events:
@@ -79,6 +80,7 @@ class FleetFollower:
             self._start(nursery, sup, event.path)
 
     def _start(self, nursery: trio.Nursery, sup: Supervisor, path: str) -> None:
+        # a restart is reported while the reader of the log may still run, and two would show each event twice
         if path not in self._followed:
             self._followed.add(path)
             nursery.start_soon(self._read_log, sup.agent(self._names[path]), path)
@@ -87,12 +89,16 @@ class FleetFollower:
         try:
             async with agent.events(since=0) as fresh:
                 old = self._cursors.get(path)
+                # where it is still the same log, our place in it is kept: read from 0 again, it would show
+                # each event twice
                 cursor = self._cursors[path] = fresh if old is None or old.log is not fresh.log else old
+                # a closed log may still hold a batch: read on until one comes empty
                 while self._show(path, await cursor.batch()) or not cursor.log.closed:
                     pass
         except (NoProc, ActorExited, CallTimeout):
             pass  # it ended before its log was opened: its next start comes back here
         finally:
+            # by the time the next incarnation is reported a reader can be started for it
             self._followed.discard(path)
 
     def drain(self) -> None:

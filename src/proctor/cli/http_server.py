@@ -63,6 +63,7 @@ class HttpServer:
             middleware = partial(AuthMiddleware, where=here, token=self.token.value)
             server = make(routes=probes.routes())
             async with trio.open_nursery() as serving:
+                # start waits until it accepts connections, so the address below is never announced too early
                 await serving.start(partial(server.serve_http, opened, middleware=middleware))
                 await self._announce("serves", here, PATH)
 
@@ -74,6 +75,7 @@ class HttpServer:
             here = endpoint_of(opened)
             app = AuthMiddleware(Starlette(routes=[*probes.routes()]), here, token=self.token.value)
             await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
+            # announced only once the port answers: a probe that reads the line may connect at once
             await self._announce("serves probes at", here)
             task_status.started()
 
@@ -94,5 +96,6 @@ class HttpServer:
 
 
 async def _mark_stopping(shutdown: trio.Event, probes: Probes) -> None:
+    # /readyz must fail from the first moment of the stop, while the last calls are still answered
     await shutdown.wait()
     probes.stopping = "the server is stopping"

@@ -19,6 +19,7 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def not_ignored(*numbers: signal.Signals) -> tuple[signal.Signals, ...]:
     """The signals that are not ignored: a parent may have set one to be ignored (`nohup`, a background job of a script)."""
+    # to handle an ignored SIGHUP would end a run that nohup was asked to keep
     return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
 
 
@@ -55,6 +56,7 @@ class Interrupts:
         """Give a slow reader of the last output, which is written in `scope`, one second after an interrupt."""
         self._last = scope
         if self.first is not None:
+            # never later than before: a signal calls this again while the output is being written
             scope.deadline = min(scope.deadline, trio.current_time() + _OUTPUT_SECONDS)
 
 
@@ -70,8 +72,10 @@ async def interruptible(
     """
     interrupts = Interrupts()
     async with trio.open_nursery() as nursery:
+        # started, not spawned: a signal between the two would still have its default action and kill us
         await nursery.start(_listen, interrupts, notify)
         nursery.start_soon(background)
+        # the work has its own scope for the first signal; this nursery must live on to hear the second
         status = await work(interrupts)
         nursery.cancel_scope.cancel("the command is over")
     return status if interrupts.status is None else interrupts.status
@@ -82,12 +86,14 @@ async def _listen(
     notify: Callable[[str], Awaitable[None]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    # Trio refuses a receiver for no signal
     if not (numbers := not_ignored(*HANDLED_SIGNALS)):
         task_status.started()
         return
     with trio.open_signal_receiver(*numbers) as signals:
         task_status.started()
         async for number in signals:
+            # each further signal kills again: the second may come before there is anything to kill
             if interrupts.first is not None:
                 interrupts.kill()
                 continue

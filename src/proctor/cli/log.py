@@ -36,12 +36,14 @@ class BackgroundHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record, or count it when the queue is full; the first one starts the writer thread."""
         if self._writer is None:  # no second one: a handler emits one record at a time
+            # a daemon thread: one that hangs in a write must not keep the process from its exit
             self._writer = threading.Thread(target=self._write, name="proctor-log", daemon=True)
             self._writer.start()
             atexit.register(self.finish)
         lost = f"({self._lost} records were lost before this one) " if self._lost else ""
         line = f"{lost if isinstance(self.formatter, TextFormatter) else ''}{self.format(record)}\n"
         try:
+            # never waits: emit runs in the event loop, and a stderr without a reader would stop every agent
             self._waiting.put_nowait(line.encode("utf-8", "replace"))
         except queue.Full:
             self._lost += 1
@@ -51,10 +53,12 @@ class BackgroundHandler(logging.Handler):
     def finish(self) -> None:
         """Write the queued records, for at most half a second."""
         try:
+            # an empty record is the sign to end: no real one is empty, since each has its newline
             self._waiting.put_nowait(b"")
         except queue.Full:
             return
         if self._writer is not None:
+            # bounded for the same reason: the reader of stderr may never read again
             self._writer.join(_LAST)
 
     def _write(self) -> None:
@@ -80,7 +84,9 @@ def log_to_stderr(environ: Mapping[str, str], *, serves: bool = False) -> str | 
     text = TextFormatter("%(asctime)s %(level)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if is_json(environ) else text)
     logger = logging.getLogger("proctor")
+    # replaced, not added: a second call in one process would write each record twice
     logger.handlers = [handler]
+    # a root handler of a library would write the record again, and blocking
     logger.propagate = False
     logger.setLevel(level.upper() if level in LEVELS else "INFO" if serves else "WARNING")
     if level not in LEVELS and not serves:

@@ -40,6 +40,7 @@ async def child(word: str, *, task_status: trio.TaskStatus[None]) -> None:
     """Run the program, and report readiness with it."""
     command = Command((sys.executable, "-I", "-S", "-c", PROGRAM, word), os.environ)
     async with open_process(command, guard=True, marker=word, ladder=(Step("kill"),)) as process:
+        # the line "ready" comes after the forks, so all descendants exist when the child counts as started
         await process.receive()
         task_status.started()
         await process.wait()
@@ -54,6 +55,7 @@ async def main(folder: str, children: int) -> None:
     async with open_ledger(Path(folder)), open_supervisor(specs):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
+        # the end of stdin is the end of the one who proves: this runtime must not outlive it
         await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
 
 

@@ -21,6 +21,7 @@ def separate_prompt(argv: list[str], valued: frozenset[str]) -> list[str]:
     """
     end = argv.index("--") if "--" in argv else len(argv)
     kept, moved = list[str](), list[str]()
+    # a value that begins with a dash belongs to the option before it and stays there
     for before, word in zip(["", *argv], argv[:end], strict=False):
         is_value = before in valued
         (moved if not is_value and _is_no_option(word) else kept).append(word)
@@ -39,12 +40,15 @@ async def prompt_of(word: str | None) -> str:
         return text_of(os.fsencode(word), "the prompt")
     if word is None and _is_terminal():
         raise BadOption("no prompt: give one after the agent, or - to type it here and end it with Ctrl-D")
+    # abandoned at Ctrl-C: nothing can wake a thread that reads a terminal
     return text_of(await trio.to_thread.run_sync(_read_stdin, abandon_on_cancel=True), "the prompt on stdin")
 
 
 def check_word(word: str | None) -> None:
     """Check a prompt on the command line before anything is read. Raises `BadOption`."""
     if word is not None and word != STDIN:
+        # back to the bytes of the command line: Python decoded bad UTF-8 into surrogates, which no agent
+        # accepts
         text_of(os.fsencode(word), "the prompt")
 
 

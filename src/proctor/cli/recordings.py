@@ -30,6 +30,7 @@ def state_directory() -> Path:
     except RuntimeError:  # no HOME, and a user whom the system does not know
         usual = None
     try:
+        # a folder that the user named is taken as it is; only the default falls back to the temporary folder
         return (usual if usual and os.environ.get("XDG_STATE_HOME") else state_folder(usual)) / "runs"
     except OSError as error:
         raise RecordingFailed(str(error.filename), error) from error
@@ -56,6 +57,7 @@ def own_socket(fleet: str) -> Endpoint:
         raise BadOption(
             f"{folder} cannot be made: {error.strerror}; name an address with --listen"
         ) from error
+    # in a folder of another user our socket could be replaced by theirs, and get our clients' prompts
     if not own:
         raise BadOption(f"{folder} belongs to another user; name an address with --listen")
     return endpoint(f"unix:{folder / fleet}.sock")
@@ -70,6 +72,8 @@ async def make_room(root: Path | None) -> None:
     """Remove the oldest recordings beyond the limits. A failure to remove is ignored."""
     if root is not None:
         with suppress(OSError):
+            # in a thread: thousands of recordings take seconds to look through, and Ctrl-C need not wait for
+            # them
             await trio.to_thread.run_sync(_make_room, root, abandon_on_cancel=True)
 
 

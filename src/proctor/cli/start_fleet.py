@@ -43,10 +43,12 @@ def locate_agents(plans: Iterable[Plan], *, strict: bool = False) -> None:
         try:
             plan.locate()
         except (NotInstalled, NotExecutable) as error:
+            # the first is shown: it names the agent that stands first in the file
             refused = refused or error
             if strict:
                 break
         else:
+            # one that is installed is enough; the others are left out when they start
             if not strict:
                 return
     if refused is not None:

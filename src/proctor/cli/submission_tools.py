@@ -41,6 +41,7 @@ class Submissions:
         """Open this file for appending, and create it if needed. Raises `BadOption`."""
         path = Path(name).expanduser().absolute()
         try:
+            # opened at the start, so that a bad path is a usage error and not the loss of the first answer
             return cls(path, open_private(path, os.O_WRONLY | os.O_APPEND))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -48,12 +49,14 @@ class Submissions:
 
     def accept(self, value: Any) -> None:
         """Append a line. Raises `SubmissionNotWritten`."""
+        # for the truncation below: the file is meant to have no other writer
         before = os.fstat(self.fd).st_size
         try:
             write_all(self.fd, msgspec.json.encode(value) + b"\n")
             os.fsync(self.fd)  # an accepted answer must survive a crash
         except OSError as error:
             with suppress(OSError):
+                # half a line would make the next answer's line unreadable
                 os.ftruncate(self.fd, before)
             raise SubmissionNotWritten(
                 f"{str(self.path)!r} cannot be written: {error.strerror}; submit it again later"

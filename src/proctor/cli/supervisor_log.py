@@ -30,8 +30,10 @@ class SupervisorLogger:
     ) -> None:
         """Log what happens until the tree has ended."""
         with sup.events(BUFFER) as events:
+            # subscribed before the caller starts the first child, whose start would else be missed
             task_status.started()
             async for event in events:
+                # before the line is written: who reads the log and then asks /readyz must see the same
                 self._unavailable.on_event(event)
                 self._write(event)
 

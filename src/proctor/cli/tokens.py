@@ -34,6 +34,7 @@ class Token:
 async def announce(screen: Output, line: str, token: Token) -> None:
     """Show the address of a server, and a token that was made for it."""
     if token.value is not None:
+        # only with a token: afterwards the user cannot attach a debugger to this process any more
         protect_memory()
     await screen.say(line)
     if token.made:
@@ -50,6 +51,7 @@ def token_for(where: Endpoint, variable: str | None, *, no_token: bool = False) 
         if no_token:
             raise BadOption("--token-env and --no-token exclude each other")
         return Token(token_of(variable))
+    # only processes of the owner can connect, and peers.py refuses those that an agent has started
     if where.path is not None:
         return Token()
     if not no_token:
@@ -71,10 +73,12 @@ def token_of(variable: str | None) -> str | None:
     path = Path(os.path.expanduser(value[1:]))
     try:
         with path.open(encoding="utf-8") as file:
+            # of the opened file, not of the path, which could be replaced between the two
             mode = os.fstat(file.fileno()).st_mode
             text = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"--token-env {variable}: {value[1:]!r} cannot be read: {error}") from None
+    # a pipe such as <(pass show token) has wide modes and no other readers
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadOption(
             f"--token-env {variable}: {value[1:]!r} can be read by others (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
@@ -85,4 +89,5 @@ def token_of(variable: str | None) -> str | None:
 def protect_memory() -> None:
     """Close the memory and the environment of this process, where the token is, to other processes of the user. Linux."""
     if sys.platform == "linux":
+        # not dumpable: /proc/PID/environ and mem then belong to root, and ptrace by the same user is refused
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

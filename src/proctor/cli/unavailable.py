@@ -73,6 +73,8 @@ class UnavailableAgents:
         await sup.change([spec for spec in self._fleet.specs(self._record) if spec.id in held])
         short = shortage_of(cause) is not None
         if short:
+            # before the name is marked below: else "all unavailable" would be true for an instant and end the
+            # command
             self._awaited.update(dict.fromkeys(_names_in(child), trio.Event()))
             nursery.start_soon(self._repeat_start, sup, child)
         self._not_started(child, cause)
@@ -98,6 +100,7 @@ class UnavailableAgents:
 
     async def _repeat_start(self, sup: Supervisor, child: Child) -> None:
         attempt, cause = 0, None
+        # any other cause will not go away by itself, so only a shortage is tried again
         while attempt == 0 or (cause is not None and shortage_of(cause) is not None):
             await trio.sleep(delay(BACKOFF, attempt, 0.0))
             attempt, cause = attempt + 1, None
@@ -109,6 +112,7 @@ class UnavailableAgents:
             except (SupervisionError, DeliveryError):
                 break  # an operator has started it, or the root has ended
         for name in _names_in(child):
+            # whichever way it ended: who waits for this agent must not wait for ever
             self._awaited.pop(name).set()
         self._wake()
 
@@ -120,6 +124,7 @@ class UnavailableAgents:
         self._wake()
 
     def _wake(self) -> None:
+        # replaced first, so that a waiter that looks and waits again does not spin on the one that is set
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 

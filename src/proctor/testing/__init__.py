@@ -70,6 +70,7 @@ class _Limit(trio.abc.Instrument):
 
     async def run(self, main: Callable[..., Awaitable[_Result]], args: tuple[Any, ...]) -> _Result:
         with self._scope:
+            # on the virtual clock, which starts at 0 with the run
             self._scope.deadline = self._seconds
             return await main(*args)
         raise SimulationOverran(trio.current_time(), self._turn)

@@ -99,6 +99,7 @@ def no_leaks_of_the_test(private_state: Path, monkeypatch: pytest.MonkeyPatch) -
     try:
         with no_leaks(folder):
             yield folder
+        # by marker too: what left its parent is no child of ours any more
         left = tuple(str(orphan) for orphan in find_marked(_keys()))
         if left:
             raise Leaked(left)

@@ -47,6 +47,8 @@ class Belongings:
 
 def belongings(folder: Path | None = None) -> Belongings:
     """List the resources of the process; entries of `folder` count too."""
+    # an object in a cycle would hold its descriptor until some later collection and be counted against
+    # another test
     gc.collect()
     return Belongings(
         frozenset((*_descriptors(), *_children(), *_threads(), *_files(folder))),
@@ -63,6 +65,7 @@ def no_leaks(folder: Path | None = None) -> Generator[None]:
     """
     before = belongings(folder)
     yield
+    # inside Trio a pause would block the loop, and nothing could end meanwhile
     pauses = iter(() if trio.lowlevel.in_trio_run() else _PAUSES)
     never = threading.Event()
     while left := belongings(folder).beyond(before):

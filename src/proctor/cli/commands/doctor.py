@@ -164,6 +164,7 @@ async def check_guard() -> Check:
     began = trio.current_time()
     try:
         async with open_process(_python(""), guard=True) as process:
+            # taken before the wait: the start is measured, not the run of an empty program
             took = trio.current_time() - began
             await process.wait()
     except ProcessError as error:
@@ -182,10 +183,12 @@ async def check_subreaper() -> Check:
     try:
         async with open_process(_python(_DAEMON), guard=True, marker=marker) as process:
             await process.wait()
+        # after the block: by then the guard has ended, and what still carries the marker has escaped it
         left = find_marked({marker})
     except (ProcessError, OSError) as error:
         return Check("subreaper", "fail" if sys.platform == "linux" else "warn", str(error))
     for orphan in left:
+        # the check must not itself leave the daemon for the 60 seconds that it sleeps
         os.kill(orphan.pid, signal.SIGKILL)
     if left:
         return Check(

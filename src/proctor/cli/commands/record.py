@@ -90,6 +90,7 @@ async def _folder(program: str, name: str | None) -> AsyncGenerator[Recording]:
     try:
         yield Recording(_next(folder))
     finally:
+        # after the recording is closed: the next one may then take the next number
         os.close(lock)
 
 
@@ -107,6 +108,7 @@ def _locked(name: str) -> tuple[Path, int]:
     except OSError as error:
         raise RecordingFailed(str(folder), error) from error
     try:
+        # two recordings at once would take the same number for their incarnation
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
@@ -133,10 +135,12 @@ class Spool:
         offset = 0
         try:
             while True:
+                # both before the read: what comes during it sets the new event and is read in the next round
                 self._news, over = trio.Event(), self._over
                 while part := os.pread(self._fd, _CHUNK, offset):
                     await self._out.write(part)
                     offset += len(part)
+                # only the value from before the read: an end that came during it may have brought more bytes
                 if over:
                     return
                 if not self._over:
@@ -166,6 +170,7 @@ class RecordedProgram:
         command = Command(self._argv, os.environ)
         ended: ExitReason | None = None
         try:
+            # around the process, so that no signal between its start and its end can kill us and leave it
             with trio.open_signal_receiver(*not_ignored(*FORWARDED_SIGNALS)) as signals:
                 async with open_process(command, guard=True, on_stderr=self._take_stderr) as self._process:
                     ended = await self._live(signals)
@@ -182,9 +187,13 @@ class RecordedProgram:
                 outward.start_soon(self._show_errors)
                 await self._pump()
                 ended = await self._process.wait()
+                # all of stdout is on disk when the pump has ended; stderr may grow until the stop, so its end
+                # comes after
                 self._out.notify(over=True)
+                # ends what the program has left behind, and with it stderr
                 await self._process.stop()
                 self._err.notify(over=True)
+            # the reader of our stdin waits in a thread, perhaps for ever, and is abandoned
             nursery.cancel_scope.cancel("the program has ended")
         return ended
 
@@ -196,6 +205,7 @@ class RecordedProgram:
     async def _feed(self) -> None:
         """Copy our stdin to the program, with its end."""
         while data := await trio.to_thread.run_sync(_read, abandon_on_cancel=True):
+            # recorded before it is sent, so that no output can stand in the recording before its cause
             self._recording.stdin(data)
             try:
                 await self._process.send(data)
@@ -218,13 +228,17 @@ class RecordedProgram:
             await self._out.copy()
         except BrokenPipeError:
             self._status = STDOUT_GONE
+            # as a closed pipe would end the program: it cannot see ours, because its output goes into the
+            # recording
             self._process.begin_stop()
 
     async def _show_errors(self) -> None:
+        # a closed stderr must not end the program: it would not have noticed it either
         with suppress(BrokenPipeError, OutputFailed):
             await self._err.copy()
 
     def _close(self, ended: ExitReason | None) -> None:
+        # an end that we or the user caused is no property of the program, so a replay must not repeat it
         alone = not self._signalled and self._status is None and ended is not None
         facts: dict[str, object] = {
             "exit": str(ended),

@@ -66,6 +66,7 @@ async def _replay_prompts(
             return await _turns(sup.agent(plan.name), prompts, shows, screen)
     except StartError as error:
         reason = error.reason
+        # the supervisor's own words would hide what the user can act on: a missing file, a bad script
         raise reason.error if isinstance(reason, Crash) else error from None
 
 

@@ -65,7 +65,9 @@ async def _run(
 
     async def work() -> int:
         async with track_processes(screen.say):
+            # checked before stdin is read: a user should not type a prompt for a command that then refuses it
             plan, deadline = _validated(agent, prompt, options, screen)
+            # likewise before the prompt is read
             plan.locate()
             live = await _converse(plan, await prompt_of(prompt), deadline, show, interrupts)
             if not live.answer.ok:
@@ -119,12 +121,16 @@ async def _converse(
     begun = list[Run]()
     try:
         async with stream(plan, prompt, timeout=deadline) as live:
+            # kept outside, because an interrupt leaves the block before it returns
             begun.append(live)
             interrupts.kill = live.kill
+            # in batches: written one by one, a slow reader would cost a thread switch for each event
             while events := await live.batch():
                 await show.events(events)
             await show.answer(live.answer, recording_of(live, plan))
     finally:
+        # in the finally: the cancellation of the first signal goes through here, and nothing behind the block
+        # runs
         if interrupts.first is not None:
             await _show_interrupted_answer(begun, plan, show)
     return begun[0]
@@ -132,6 +138,8 @@ async def _converse(
 
 async def _show_interrupted_answer(begun: list[Run], plan: Plan, show: Renderer) -> None:
     """Show the answer of an interrupted run, if its reader is still there."""
+    # shielded because this runs under the cancelled scope; bounded because the reader may have stopped
+    # reading
     with trio.move_on_after(_SECONDS_TO_SHOW, shield=True), suppress(BrokenPipeError, *EXPECTED):
         for live in begun:
             await show.answer(live.answer, recording_of(live, plan))

@@ -129,6 +129,7 @@ class Service:
         """Run the server to its end and return the exit status."""
         interrupts.kill = self._kill
         async with trio.open_nursery() as nursery:
+            # outside the stack: the shutdown must be seen while the fleet is starting, too
             nursery.start_soon(self._listen, interrupts)
             nursery.start_soon(self._hurry)
             try:
@@ -155,6 +156,7 @@ class Service:
         self._kill()
 
     def _kill(self) -> None:
+        # runs of one-shot tools are no part of the tree, so its kill does not reach them
         for run in self._terms.live:
             run.kill()
         if self._kill_tree is not None:
@@ -173,6 +175,8 @@ class Service:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
                     await self._offer.add_fleet_tools(supervisor, fleet, self._terms, self.record)
+                    # from here on the server itself ends at the shutdown, and cancels its calls in its own
+                    # order
                     nursery.cancel_scope.cancel("the fleet has started")
                 await self._serve()
         except MaxRestartsExceeded as error:
@@ -244,6 +248,7 @@ class Service:
 def _http_server_of(options: ServeOptions) -> HttpServer | None:
     if options.http is not None:
         return _http_server_at(options.http, options)
+    # checked without HTTP too, so that a bad variable is reported with the other faults
     token_of(options.token_env)
     if options.metrics and options.probes is None:
         raise BadOption("--metrics needs an address: use --http, or --probes with stdio")

@@ -83,6 +83,7 @@ def _agent(agent: str) -> str:
     """The kind of agent with an absolute path, so that it works from any folder."""
     kind, colon, rest = agent.partition(":")
     if kind == "scripted" and colon:
+        # the client starts the server in a folder of its own
         agent = f"{kind}:{Path(rest).absolute()}"
     plan_of(agent, {})
     return agent

@@ -93,7 +93,9 @@ class Command:
             async with trio.open_nursery() as following:
                 await self._tree(following, interrupts)
             agents, root = self._narrator.agents, self._fleet.name
+            # after the follower has ended: the last lines of the agents stand before the summary
             self._display.close(["", *summary(agents, root), *answers(agents, root)])
+            # only now: while the fleet runs, a slow reader delays nothing
             interrupts.limit_output(showing.cancel_scope)
         for message in self._messages:
             await self._errors.say(message)
@@ -121,6 +123,8 @@ class Command:
                 async with open_supervisor((), name=fleet.name, **fleet.tree()) as sup:
                     self._sup = sup
                     interrupts.kill = sup.ref.kill
+                    # subscribed here, in the caller's task, so that the first start is not missed; it ends
+                    # with the tree, in an outer nursery
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     await self._conduct(sup)
         except MaxRestartsExceeded as error:
@@ -157,6 +161,7 @@ class Command:
                 return False
             if cause is not None:
                 await self._unavailable.leave_out(sup, child, cause, around)
+            # an agent whose start is repeated is asked too: `_ask` waits for the repetition first
             if cause is None or shortage_of(cause) is not None:
                 for path in self._paths_in(child):
                     asking.start_soon(self._ask, sup, path)
@@ -180,6 +185,7 @@ class Command:
             line = self._narrator.unanswered(path, error)
         else:
             line = self._narrator.answered(path, answer)
+        # what the agent wrote during the turn must stand before its answer
         self._follower.drain()
         self._show_line(line)
 
@@ -207,6 +213,7 @@ class Command:
             self._fail(str(error), FAILED)
         else:
             return
+        # the same way out as for a signal, so that the tree stops in order
         interrupts.scope.cancel("nothing can be shown any more")
 
     async def _look(self, sup: Supervisor) -> None:
@@ -216,6 +223,7 @@ class Command:
 
     async def _look_once(self, sup: Supervisor) -> None:
         for path, member in self._members.items():
+            # an agent that is starting or restarting does not answer; the others must be drawn all the same
             with trio.move_on_after(_LOOK), suppress(CallTimeout, DeliveryError):
                 self._statuses[path] = status = await sup.agent(member.name).status()
                 self._narrator.agents[path].recording = status.recording

@@ -86,6 +86,7 @@ async def _main(fleet: str, options: WebOptions) -> int:
     errors = Output(2)
     try:
         service = Service(fleet, options, errors)
+        # bound before any agent starts: a port in use is found at once and costs nothing
         with bound(service.where) as opened:
             async with track_processes(errors.say):
                 return await interruptible(
@@ -151,14 +152,18 @@ class Service:
             app = AuthMiddleware(
                 application(gateway), where, token=self._token.value, origins=self._options.origin
             )
+            # before the agents start, so that /readyz can report that they do
             await serving.start(partial(server, app))
             await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with scope:
                 await self._work(sup, gateway)
             self._stopping = now = trio.current_time()
+            # set now, so that it also bounds the drain and the stop of the tree
             self._late.deadline = now + self._grace + LAST
             _tell("server stopping", {"fleet": self._fleet.name, "grace": self._grace})
+            # before the shutdown: the server must still carry the events of the running turns to their
+            # readers
             await gateway.drain(self._grace)
             self._shutdown.set()
 
@@ -168,6 +173,7 @@ class Service:
         self._kill_tree()
 
     def _kill(self, sup: Supervisor) -> None:
+        # the sessions' runs are outside the tree
         self._rooms.kill()
         sup.ref.kill()
 

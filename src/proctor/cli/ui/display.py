@@ -39,6 +39,7 @@ class LineDisplay:
     def show(self, at: float, line: Line) -> None:
         """Show a line."""
         if len(self._waiting) >= WAITING:
+            # the oldest: what happens now matters more to a reader who falls behind
             self._waiting.popleft()
             self._lost += 1
         self._waiting.append(format_line(at, line, self._width))
@@ -54,6 +55,7 @@ class LineDisplay:
         """Write the lines."""
         while self._waiting or not self._closed:
             await self._news.wait()
+            # replaced before the write: a line that comes during it sets the new event
             self._news = trio.Event()
             await self._out.write(self._taken().encode("utf-8", "replace"))
 
@@ -91,6 +93,7 @@ class LiveDisplay:
 
     async def run(self) -> None:
         """Draw until closed."""
+        # the view restores the screen when it is cancelled; the lines below then go to the normal screen
         with self._scope:
             await live_view(lambda size: self._draw(list(self._lines), size))
         text_lines = (format_line(at, line, self._width) for at, line in self._lines)

@@ -145,6 +145,7 @@ class FleetNarrator:
         return self._restarts_apart.setdefault(path, RestartCounter(above.flags))
 
     def _not_started(self, event: e.StartFailed) -> Line:
+        # killed while it started: the tree is being stopped
         if event.reason == Killed():
             return self._line(event.path, "start aborted", "faint")
         return self._line(event.path, f"could not start: {describe_exit(event.reason)}", "bad")
@@ -184,6 +185,7 @@ class FleetNarrator:
                 self._spend(watched, event)
                 return self._exited(path, watched, event)
             case v.LimitReached():
+                # the notice "parked", or the answer, has the limit with its time
                 return None
             case _:
                 text = line_of(event)
@@ -191,6 +193,7 @@ class FleetNarrator:
         return None
 
     def _session(self, path: str, watched: AgentSummary, event: v.Started) -> Line | None:
+        # the same session reports itself again, after a restart for one
         if event.session_id == watched.session:
             return None
         watched.session = event.session_id

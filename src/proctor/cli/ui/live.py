@@ -26,6 +26,7 @@ def size_of(fd: int) -> ConsoleDimensions:
     try:
         size = os.get_terminal_size(fd)
     except OSError as error:
+        # the descriptor was a terminal when the view began, so a failed ioctl means that it was closed
         raise BrokenPipeError(error.errno, error.strerror) from None
     return ConsoleDimensions(size.columns or 80, size.lines or 24)
 
@@ -36,18 +37,22 @@ async def live_view(render: Callable[[ConsoleDimensions], RenderableType], fd: i
     Raises `BrokenPipeError` when the terminal has gone.
     """
     buffer, out = io.StringIO(), Output(fd)
+    # drawn into memory: Rich itself would write in the loop's thread and block there
     console = Console(file=buffer, force_terminal=True)
     live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
     console.size = size_of(fd)
     live.start()
     try:
         while True:
+            # asked at each redraw: SIGWINCH would need a handler, which belongs to the program
             console.size = size_of(fd)
             live.update(render(console.size), refresh=True)
             await out.write(_taken(buffer))
             await trio.sleep(1 / HERTZ)
     finally:
         live.stop()
+        # shielded: the usual way out is a cancellation, and the alternate screen must not stay; bounded: the
+        # terminal may be stopped by Ctrl-S
         with trio.move_on_after(_GOODBYE, shield=True), suppress(BrokenPipeError):
             await out.write(_taken(buffer))
 

@@ -42,7 +42,9 @@ class MenuQuestion:
         numbers = [part.strip() for part in typed.split(",")] if self.several else [typed]
         labels = [label for label, _ in self.options]
         if all(
-            number.isascii() and number.isdigit() and 0 < int(number) <= len(labels) for number in numbers
+            # isascii because isdigit also accepts superscripts, which int() refuses
+            number.isascii() and number.isdigit() and 0 < int(number) <= len(labels)
+            for number in numbers
         ):
             return ", ".join(labels[int(number) - 1] for number in numbers)
         return typed

@@ -45,7 +45,12 @@ class Output:
         """Write all of `data`. Raises `BrokenPipeError` when the reader has gone, and `OutputFailed`."""
         if data:
             await trio.to_thread.run_sync(
-                _write_all, self._fd, data, limiter=self._one, abandon_on_cancel=True
+                # a limiter of its own: writers that hang must not use up the threads of the whole program
+                _write_all,
+                self._fd,
+                data,
+                limiter=self._one,
+                abandon_on_cancel=True,
             )
 
     async def note(self, data: bytes) -> None:
@@ -64,6 +69,7 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             rest = rest[os.write(fd, rest[:CHUNK]) :]
         except BlockingIOError:  # another process set the shared pipe to non-blocking
+            # this is a worker thread, so to wait here holds up nothing but this stream
             select.select([], [fd], [])
         except OSError as error:
             if error.errno in _GONE:

@@ -47,9 +47,11 @@ class TerminalApprovals:
 
     async def __call__(self, question: ApprovalRequested) -> Verdict:
         """Ask about one tool call. An error of the terminal denies."""
+        # agents ask at the same time, but the terminal has one line for an answer
         async with self._turn:
             items = questions_of(question)
             ruled = verdict_of(self._rules, question.tool)
+            # a rule may deny a question to the user but not answer it
             if ruled is not None and not (ruled.allow and items):
                 return ruled
             try:
@@ -77,6 +79,7 @@ class TerminalApprovals:
                     return Verdict(False, _DENIED)
 
     async def _always(self, tool: str) -> Verdict:
+        # escaped: the name of a tool is the model's, and as a glob it could allow others
         rule = Rule(glob.escape(tool), True)
         self._rules.insert(0, rule)
         await self._shown.say(f"from now on in this run: --allow {rule.tool}")
@@ -95,10 +98,13 @@ class TerminalApprovals:
 
     async def _line(self, fd: int, text: str, *, lower: bool = True) -> str | None:
         """Read a line, None in the background."""
+        # to read in the background would stop us with SIGTTIN
         if os.tcgetpgrp(fd) != os.getpgrp():
             return None
+        # keys from before the question was shown are no answer to it
         termios.tcflush(fd, termios.TCIFLUSH)
         await self._shown.write(text.encode("utf-8", "replace"))
+        # not a read in a thread: that could not be abandoned, and would eat the next answer
         await trio.lowlevel.wait_readable(fd)
         typed = os.read(fd, 4096).decode("utf-8", "replace").strip()
         return typed.lower() if lower else typed
@@ -127,6 +133,7 @@ def can_ask(shown: Output) -> bool:
 
 @contextmanager
 def _terminal() -> Generator[int]:
+    # the controlling terminal, since stdin may hold the prompt; O_CLOEXEC keeps it from the agents
     fd = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         yield fd
