@@ -31,8 +31,8 @@ PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
     "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
     "actors": frozenset(
-        # the last for type checkers alone, which have stubs of it: it need not be installed
-        {"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", *SERVING, "typing_extensions"}
+        # outcome is Trio's own, with which a task is woken; the last for type checkers alone, which have stubs of it
+        {"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", "outcome", *SERVING, "typing_extensions"}
     ),
 }
 
