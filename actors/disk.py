@@ -17,6 +17,7 @@ def replace_file(path: Path, data: bytes) -> None:
         write_all(fd, data)
     except OSError:
         with suppress(OSError):
+            # on a full disk the half-written file is the first thing that has to go
             fresh.unlink(missing_ok=True)
         raise
     finally:

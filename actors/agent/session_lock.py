@@ -117,5 +117,6 @@ def _owner(fd: int) -> tuple[int | None, str | None]:
     try:
         owner = msgspec.json.decode(os.pread(fd, 4096, 0), type=_Owner)
     except (OSError, msgspec.DecodeError):
+        # locking and writing are two steps of the owner, and this may be read between them
         return None, None
     return owner.pid, owner.agent

@@ -56,6 +56,7 @@ async def dispose(address: Address) -> None:
     """End all sessions of a server, within `DISPOSAL` seconds; a server that does not reply is left to its guard."""
     import httpx
 
+    # the guard ends the server in any case; this only lets it close its sessions first
     with trio.move_on_after(DISPOSAL), suppress(httpx.HTTPError):
         async with client_of(address) as client:
             await client.post(DISPOSE)

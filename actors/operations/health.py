@@ -106,6 +106,7 @@ class Health:
 def grade_of(working: Iterable[bool]) -> Grade:
     """The grade of checks, by whether each works."""
     states = [*working]
+    # nothing to check is ok: `all` of none is true
     return "ok" if all(states) else "degraded" if any(states) else "down"
 
 
@@ -144,9 +145,11 @@ class AdapterChecks:
     async def check(self, name: str) -> CheckResult:
         """Check one of them."""
         probe = self._probes[name]
+        # those who ask meanwhile get the result of this check and start no second program
         async with probe.lock:
             if probe.result is None or trio.current_time() - probe.at > self._max_age:
                 probe.result = await self._probe(name, probe.adapter)
+                # the end of the check: one that takes long must not be too old at once
                 probe.at = trio.current_time()
             return probe.result
 
@@ -160,6 +163,7 @@ class AdapterChecks:
     async def _probe(self, name: str, adapter: Adapter) -> CheckResult:
         path: Path | None = None
         search = partial(find_program, adapter.product, adapter.executable, self._environ)
+        # outside the time limit: a check that waits for its turn has not failed
         async with self._limiter:
             with trio.move_on_after(self._timeout):
                 try:
@@ -182,6 +186,7 @@ async def _statuses_of(agents: Mapping[str, Agent]) -> dict[str, Status | None]:
         except (NoProc, ActorExited):
             statuses[name] = None
         except CallTimeout:
+            # left out: an agent that is slow to reply has not ended, which None would say
             pass
 
     async with trio.open_nursery() as nursery:

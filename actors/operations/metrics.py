@@ -163,9 +163,11 @@ class AgentTotals:
         if event.outcome == "deadline":
             self.timeouts["deadline"] += 1
         elif event.outcome == "stalled" and not self._stalled:
+            # a notice has counted a stall within a turn already; without one it came before the greeting
             self.timeouts["greeting"] += 1
         if self._begun is not None:
             self._count_turn(event.outcome, now)
+        # the next process counts its lines from 0 again, and a counter must never go back
         self._lines, self._line = self.lines, 0
         self._stalled = self._unsettled = False
 
@@ -207,6 +209,7 @@ class Metrics:
             async with trio.open_nursery() as nursery:
                 for path in self._agents:
                     self._start_reading(path, nursery)
+                # after the readers are there: the agents start next, and their first events must be counted
                 task_status.started()
                 await self._on_events(events, nursery)
 
@@ -246,6 +249,7 @@ class Metrics:
         try:
             totals.status = await self._agent(path).status()
         except CallTimeout:
+            # stays in `waiting`, so that it is counted; its last status is shown on
             return
         except (NoProc, ActorExited):
             totals.status = None

@@ -47,6 +47,7 @@ class Subject:
     listed: Callable[[Scrape], Iterable[tuple[tuple[str, ...], Any]]]
 
 
+# copied to a list, because this runs in a thread while the loop may add an agent
 AGENT = Subject(("agent", "kind"), lambda s: [((path, t.kind), t) for path, t in [*s.metrics.agents.items()]])
 TREE = Subject((), lambda s: [((), s.metrics)])
 ACCOUNT = Subject(("account",), lambda s: [((name,), expense) for name, expense in [*s.accounts.items()]])
@@ -178,10 +179,12 @@ class PrometheusExporter(Collector):
 
     async def render(self) -> bytes:
         """Render the text of a scrape."""
+        # a limiter of one: scrapes that overlap would ask every agent twice
         return await trio.to_thread.run_sync(self.render_sync, limiter=self._limiter)
 
     def render_sync(self) -> bytes:
         """The same, to be called in a thread of Trio (`trio.to_thread.run_sync`)."""
+        # agents are asked in the loop; /proc and the text are read and made here, outside of it
         trio.from_thread.run(self._update)
         self._metrics.update_memory()
         return generate_latest(self._registry)

@@ -108,10 +108,12 @@ class Workspace:
             make_directory(lock.parent, exist_ok=True)
             self._lock = open_private(lock, os.O_RDWR)
             try:
+                # held while the agent lives: two processes in one worktree would overwrite each other's files
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 owner = os.pread(self._lock, 20, 0).decode("ascii", "replace")
                 raise GitRefused(f"an agent {self.name!r} of process {owner} works in it") from None
+            # only under the lock: before it the pid in there is the owner's
             os.truncate(self._lock, 0)
             os.pwrite(self._lock, str(os.getpid()).encode(), 0)
         return self.place

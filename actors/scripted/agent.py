@@ -363,6 +363,7 @@ class Agent:
             stop_group(tool)
 
     def kill_self(self, number: int) -> NoReturn:
+        # the default action, so that the parent sees this signal as the cause; SIGKILL refuses a handler
         signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
         os.kill(os.getpid(), number)
         raise AssertionError("a signal that cannot be survived")

@@ -79,6 +79,7 @@ class Store:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
                 file.write(encode(state))
+            # a kill in the middle of the write, which is what scripts test, leaves the old state
             os.replace(f"{path}.{os.getpid()}", path)
         except OSError:
             self.persist = False
@@ -87,6 +88,7 @@ class Store:
         """Whether this is the first time that anyone using this folder asks for `key`."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            # O_EXCL decides between several processes that ask at once
             os.close(os.open(os.path.join(self.folder, f"once-{key}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
             return False

@@ -40,6 +40,7 @@ def total_memory(limit: Path = _LIMIT) -> int:
     try:
         return min(machine, int(limit.read_text()))
     except (OSError, ValueError):
+        # no cgroup v2 here, or its limit is the word `max`
         return machine
 
 

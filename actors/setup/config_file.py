@@ -112,6 +112,8 @@ def _copy_mode_and_owner(old: Path, fd: int) -> None:
     with suppress(FileNotFoundError):
         old_stat, new_stat = old.stat(), os.fstat(fd)
         if (old_stat.st_uid, old_stat.st_gid) != (new_stat.st_uid, new_stat.st_gid):
+            # under sudo the new file would belong to root, and the client could not write its own
+            # configuration
             os.chown(fd, old_stat.st_uid, old_stat.st_gid)
         # After the change of the owner, which clears the set-user bits.
         os.chmod(fd, old_stat.st_mode & 0o7777)

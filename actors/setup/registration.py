@@ -140,6 +140,7 @@ def is_present(client: Client, environ: Mapping[str, str]) -> bool:
     try:
         find_program(client.product, environ=environ)
     except NotExecutable:
+        # it is there, only not usable from here: the client reads its configuration all the same
         return True
     except NotInstalled:
         return _has_folder(client, environ) or _has_file(client, environ)

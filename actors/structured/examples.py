@@ -114,6 +114,7 @@ def _first_branch(flat: Mapping[str, Any], branches: list[Any], context: _Contex
         try:
             return _example(_branch_of(flat, branch), context)
         except _NoExampleError:
+            # a branch that refers to itself has no finite example; another one may
             continue
     raise _NoExampleError
 

@@ -66,6 +66,7 @@ _FACTS: Mapping[str, Callable[[Case], bool]] = {
 
 def route_of(case: Case) -> Route:
     """The first of `ROUTES` whose facts hold."""
+    # the last route needs nothing, so there is always one
     return next(route for route, needed in ROUTES if all(_FACTS[fact](case) for fact in needed))
 
 
@@ -73,6 +74,7 @@ def _launched_with(case: Case) -> bool:
     if (text := case.plan.launch.json_schema) is None:
         return False
     try:
+        # compared as values: the order of members and blanks mean nothing
         return msgspec.json.decode(text) in (case.schema.json, case.form)
     except Refusal:
         return False
@@ -88,6 +90,7 @@ def launched_for(case: Case, route: Route, tools: tuple[Tool, ...]) -> Plan:
 
 def kept(plan: Plan) -> Plan:
     """The plan with a session that the next process can resume, if each prompt has its own process and the plan allows it."""
+    # a choice of the user, persist=False included, stays as it is
     if plan.launch.mode == "session" or plan.launch.persist is not None:
         return plan
     return attrs.evolve(plan, launch=attrs.evolve(plan.launch, persist=True))

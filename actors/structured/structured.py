@@ -97,6 +97,7 @@ class StructuredRequest:
         case = Case(plan, self.schema, fresh)
         self.route = route_of(case)
         self._form = dict(case.form or {}) if self.route == "turn" else None
+        # a process for each prompt knows the last attempt only if it can resume the session
         remembers = plan.launch.persist is not False and case.can("resume")
         self.forgets = plan.launch.mode == "oneshot" and not remembers
 
@@ -144,6 +145,7 @@ class StructuredRequest:
     def judge(self, end: TurnEnded) -> str | None:
         """The next prompt after a turn of this request has ended; None when the request is over."""
         self._expense.add(end)
+        # a submission during the turn was counted as an attempt already: its end is not one more
         was_tried, self._has_tried = self._has_tried, False
         if self.met or end.ending not in _JUDGED:
             return None
@@ -157,6 +159,8 @@ class StructuredRequest:
         again = f"{format_violations(self.violations)}\n\n{_AGAIN} {wording}"
         if not self.forgets:
             return again
+        # without a memory the next attempt needs the whole: the prompt, the last answer and what was wrong
+        # with it
         return f"{self._prompt}\n\n{_PREVIOUS}\n{(end.text or '')[:_QUOTED]}\n\n{again}"
 
     @property
@@ -170,6 +174,7 @@ class StructuredRequest:
         for candidate in _values(end.text or "") if output is None else (output,):
             if not (wrong := self._judge(candidate)):
                 return ()
+            # the errors of the first candidate are shown: they fit the text that the model believes it gave
             first = first or wrong
         return first or (Violation("", end.error or _MISSING[self.route]),)
 
@@ -180,6 +185,7 @@ class StructuredRequest:
         return wrong
 
     def _tried(self, wrong: tuple[Violation, ...]) -> None:
+        # an agent may submit any number of times in one turn; the number shown never exceeds what was allowed
         self.attempts = min(self.attempts + 1, self._max_attempts)
         self.violations = wrong
         self._has_tried = True
@@ -203,6 +209,7 @@ class StructuredRequest:
         )
         return attrs.evolve(
             answer,
+            # a valid answer counts even if its turn broke off afterwards; `late` keeps how that ended
             outcome="ok",
             error=None,
             value=accepted.value,
@@ -227,6 +234,7 @@ def structured_request_of(schema: object) -> StructuredRequest | None:
 
 def _values(text: str) -> Iterator[Any]:
     """The JSON values in a text: the whole text, or its fenced blocks, the last one first."""
+    # a draft stands before the answer, so the last block is tried first
     for candidate in (text, *reversed(_FENCED.findall(text))):
         try:
             yield msgspec.json.decode(candidate.strip())

@@ -80,6 +80,8 @@ def standing_tools(find: Find) -> tuple[Tool, Tool, Tool]:
 def _shape(schema: Schema) -> tuple[Mapping[str, Any], bool]:
     if record_schema(schema.json) is not None:
         return schema.json, False
+    # references start at the root of the document, so the definitions stay there when the schema moves
+    # inwards
     inner = {key: part for key, part in schema.json.items() if key not in ("$defs", "$schema")}
     whole = {"type": "object", "properties": {VALUE: inner}, "required": [VALUE]}
     return {**whole, **{key: schema.json[key] for key in ("$defs",) if key in schema.json}}, True
@@ -141,6 +143,8 @@ def _answer_in(submission: Submission, wrapped: bool, arguments: Mapping[str, An
     value = arguments[VALUE]
     if isinstance(value, str) and submission.schema.violations(value):
         try:
+            # some models pass the value as a text of JSON; taken as such only where the text itself breaks
+            # the schema
             return msgspec.json.decode(value)
         except Refusal:
             return value

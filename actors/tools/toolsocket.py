@@ -139,6 +139,7 @@ class _Client:
         self._writing = trio.StrictFIFOLock()
 
     async def live(self, tell: OnEvents) -> None:
+        # a command line that is killed resets its connection, and then its turn has ended anyway
         with suppress(trio.BrokenResourceError):
             async for chunk in self._stream:
                 tell(self.line.receive(bytes(chunk)))

@@ -45,6 +45,7 @@ class Hub:
 
     def forget(self, fd: int) -> None:
         """Call its reader no more."""
+        # an event of this step that is still in hand finds no reader then
         del self._readers[fd]
         with suppress(OSError):  # somebody else has closed it, which took it out
             self._epoll.unregister(fd)
@@ -54,6 +55,7 @@ class Hub:
         """Give the epoll back where nothing is watched; its task ends by that."""
         if self._readers or self._epoll.closed:
             return
+        # wakes `serve`, which would else wait on a number that the next open file gets
         trio.lowlevel.notify_closing(self._epoll)
         self._epoll.close()
         _HUB.set(None)
@@ -67,12 +69,14 @@ class Hub:
                     self._step()
 
     def _step(self) -> None:
+        # those left over before any new event: else the same first readers would always win
         ready = self._left or [fd for fd, _ in self._epoll.poll(0, STEP_READERS)]
         readers, room, self._left = self._readers, STEP_BYTES, ()
         for done, fd in enumerate(ready, 1):
             # one that was called before may have had it closed, and even opened again: then there is nothing to read
             if (reader := readers.get(fd)) is not None:
                 room -= reader()
+            # checked after the read: one reader is always served, however little room a step has
             if room <= 0:
                 self._left = ready[done:]
                 return
@@ -93,6 +97,7 @@ def watch(fd: int, reader: Reader) -> Hub | None:
         # what an agent starts while it takes its output runs where the agent runs, with its variables
         hub.add(fd, partial(trio.lowlevel.current_task().context.run, reader))
     except OSError:
+        # out of descriptors, or of the user's epoll watches: the caller waits by Trio's own epoll
         if hub is not None:
             hub.close_unused()
         return None

@@ -387,6 +387,7 @@ class _Dead:
     folders: tuple[Path, ...] = ()
 
     def remove(self) -> None:
+        # one that stays is read again by the next sweep, which finds nothing left to kill
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".new").unlink(missing_ok=True)

@@ -153,6 +153,7 @@ def belongs(pid: int, leader: int) -> bool:
             return True
     except ProcessLookupError:
         return True
+    # a child with a session of its own (setsid) is still found by its parents
     while pid not in (0, leader):
         if (stat := stat_of(pid)) is None:
             return True

@@ -65,6 +65,7 @@ class Outputs:
         try:
             return await stdout.receive()
         except trio.ClosedResourceError:
+            # `collect` took the pipe over while we waited in it: the rest is what it has kept
             return await self._rest()
 
     async def listen(self, stdout: OutputPipe, take: Listener) -> None:
@@ -83,8 +84,10 @@ class Outputs:
 
     async def collect(self) -> None:
         """Take stdout over from its consumer, keep what is unread, and wait for the end of all."""
+        # before the pipe is taken: a `receive` that comes now must get the rest, not compete for it
         self._closing = True
         if self._stdout is not None and self._on_stdout is None:
+            # set only when all is kept: `_rest` would else hand out a part and then nothing
             self._collected = trio.Event()
             self._stdout.take_over()
             await self._keep(self._stdout)
@@ -104,6 +107,8 @@ class Outputs:
         return [output_pipe for output_pipe in (self._stdout, self._stderr) if output_pipe is not None]
 
     async def _pump(self, output_pipe: OutputPipe, name: OutputName, take: Listener) -> None:
+        # a cancelled pump would leave bytes in the pipe, and the last ones tell why a process ended; `drain`
+        # bounds it
         with trio.CancelScope(shield=True):
             try:
                 while data := await output_pipe.receive():
@@ -112,6 +117,7 @@ class Outputs:
                 self._lose(name, error)
 
     def _lose(self, name: OutputName, error: OSError) -> None:
+        # the first: a later one is mostly its consequence
         self.lost = self.lost or (name, error)
         self._on_lost()
 
@@ -130,6 +136,7 @@ class Outputs:
         kept = bytearray()
         try:
             while data := await stdout.receive():
+                # read on above the limit, only not kept: a full pipe would block the program in its exit
                 room = LEFTOVER_LIMIT - len(kept)
                 kept += data[:room]
                 self.discarded += max(0, len(data) - room)

@@ -49,6 +49,7 @@ def _bytes_waiting(fd: int) -> int:
 class _Descriptor:
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        # readiness is a hint only: a blocking read after a false one would stop the whole run
         os.set_blocking(fd, False)
 
     @property
@@ -58,9 +59,11 @@ class _Descriptor:
 
     def close(self) -> None:
         """Give the descriptor back and wake the tasks that wait on it; a second call does nothing."""
+        # forgotten before it is closed: a task that is woken must not use a number that is free
         fd, self._fd = self._fd, -1
         if fd != -1:
             trio.lowlevel.notify_closing(fd)
+            # after the wake: Trio still has to take the number out of its epoll
             os.close(fd)
 
 
@@ -134,6 +137,7 @@ class OutputPipe(_Descriptor):
         """Wait for nothing more: hand out what the pipe holds now, then end."""
         if not self.closed and self._unwritten is None:
             try:
+                # counted once, now: a grandchild that writes for ever must not keep the pipe open
                 self._unwritten = _bytes_waiting(self._fd)
             except OSError as error:
                 self._refusal = error  # raised where somebody reads
@@ -156,6 +160,8 @@ class OutputPipe(_Descriptor):
         try:
             data = self._read()
         except OSError as error:
+            # kept and raised by `receive`: this runs in the task of the hub, where it would end the output of
+            # all
             self._refusal = error
             self._end_hand_over()
             return 0
@@ -169,6 +175,7 @@ class OutputPipe(_Descriptor):
     def _end_hand_over(self, error: BaseException | None = None) -> None:
         waiting, self._hand_over = self._hand_over, None
         if waiting is not None:
+            # in the same step: the caller may close the descriptor next
             waiting.hub.forget(self._fd)
             waiting.error = error
             trio.lowlevel.reschedule(waiting.task)
@@ -187,10 +194,13 @@ class OutputPipe(_Descriptor):
                 if self._unwritten is None:
                     await trio.lowlevel.wait_readable(self._fd)
                 else:
+                    # the pipe need not become readable again: what is counted is there already
                     await trio.lowlevel.checkpoint()
             except trio.ClosedResourceError:
                 if self._consumer is consumer:
                     continue  # closed or expired
+            # asked after each wait: the pipe may have been taken over while we slept, and a read would steal
+            # its bytes
             if self._consumer is not consumer:
                 raise trio.ClosedResourceError("this output was taken over")
             if self._refusal is not None:
@@ -208,7 +218,9 @@ class OutputPipe(_Descriptor):
                 self._fd, self._room if self._unwritten is None else min(self._unwritten, self._room)
             )
         except (BlockingIOError, InterruptedError):
+            # readiness is only a hint: another reader of a shared pipe may have been faster
             return None
+        # a full small read means that more is waiting: the next one takes it in one go
         self._room = SMALL_READ if len(data) < SMALL_READ else READ_SIZE
         if self._unwritten is not None:
             self._unwritten -= len(data)
@@ -246,6 +258,8 @@ class StdinPipe(_Descriptor):
                 while left:
                     left = left[await self._write(left) :]
             finally:
+                # cut in the middle: another message would continue the half line; cut before its first byte,
+                # nothing has happened
                 if 0 < len(left) < len(data):
                     self.close()
 
@@ -256,6 +270,7 @@ class StdinPipe(_Descriptor):
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_writable(self._fd)
             except BrokenPipeError:
+                # remembered, because the senders that wait behind this one must get the same error
                 self._broken = True
                 self.close()
         if self._broken:
@@ -310,6 +325,7 @@ class Tail:
         """Take `data`, forgetting the oldest bytes above the limit."""
         self.total += len(data)
         self._kept += data
+        # cut at twice the limit, so that a byte is moved once on average and not with each call
         if len(self._kept) > 2 * self._limit:
             del self._kept[: len(self._kept) - self._limit]
 

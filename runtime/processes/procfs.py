@@ -58,6 +58,8 @@ def marker_of(pid: int) -> str | None:
     """The marker in its environment, None without one. Raises PermissionError when we may not look."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as block:
+            # a NUL in front, so that the marker is found as the first variable too and never within the value
+            # of another
             _, found, after = (b"\0" + block.read()).partition(_MARKED)
     except _GONE:
         return None
@@ -68,6 +70,7 @@ def children_of(pid: int) -> list[int]:
     """The numbers of those it has started and of those it has inherited; none when it is gone."""
     found: list[int] = []
     try:
+        # the kernel lists children by the thread that started them
         for task in os.listdir(f"/proc/{pid}/task"):
             found += _children(f"/proc/{pid}/task/{task}/children")
     except (*_GONE, PermissionError):
@@ -110,6 +113,7 @@ def sample_tree(root: int) -> tuple[Sample, ...]:
     waiting = [root]
     while waiting:
         pid = waiting.pop(0)
+        # a number may be given away again during the walk, which must still end
         if pid not in found and (sample := _sample(pid)) is not None:
             found[pid] = sample
             waiting += children_of(pid)
@@ -136,6 +140,7 @@ def _io(pid: int) -> int:
 
 def pids() -> list[int]:
     """The numbers of all processes, the newest first. Raises OSError where there is no /proc."""
+    # newest first: those that fork right now are stopped before they fork again
     return sorted(map(int, filter(str.isdigit, os.listdir(_PROC))), reverse=True)
 
 
@@ -171,5 +176,6 @@ def pid_namespace() -> PidNamespace:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink(_PROC / "self/ns/pid")
     except (*_GONE, NotADirectoryError, PermissionError):
+        # not shown is an answer; any other error is raised, since a wrong place would disown a ledger
         boot = namespace = "-"
     return PidNamespace("".join(os.uname().nodename.split()) or "-", boot, namespace)

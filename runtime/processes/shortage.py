@@ -47,10 +47,12 @@ def shortage_of(error: BaseException) -> Shortage | None:
         if isinstance(each, BaseExceptionGroup):
             group = cast("BaseExceptionGroup[BaseException]", each)
             found = [shortage_of(part) for part in group.exceptions]
+            # one part that is no shortage would fail again however often it is tried
             return None if None in found else found[0]
         if isinstance(each, OSError) and each.errno is not None:
             return SHORTAGES.get(each.errno)
         seen.add(id(each))
+        # our own errors keep the error of the system in `cause`, without chaining it
         each = each.__cause__ or getattr(each, "cause", None)
     return None
 

@@ -35,6 +35,7 @@ def tag_folder(folder: Path, kind: str, name: str) -> None:
         finally:
             os.close(fd)
     except OSError:
+        # half a tag would never be recognised, so the folder would never be removed
         with suppress(OSError):
             path.unlink(missing_ok=True)
         raise
@@ -53,6 +54,8 @@ def restore_directory(path: Path, *, parents: bool = True) -> None:
     Raises OSError, also where another user's is in its place.
     """
     with suppress(FileExistsError):
+        # made first and checked afterwards: between a check and the making another user could put a link
+        # there
         make_directory(path, parents=parents)
     if not is_own_directory(path):
         raise PermissionError(errno.EACCES, "it is no directory of ours", str(path))
@@ -93,6 +96,7 @@ def remove_tree(path: Path) -> bool:
     Links are removed, not followed; what its owner had closed against himself, as package caches are, is opened first.
     """
     with suppress(OSError):
+        # checked before anything is emptied: the loop below would follow the link and empty its target
         if path.is_symlink():
             path.unlink(missing_ok=True)
     _empty(path)
@@ -106,6 +110,7 @@ def _empty(path: Path) -> None:
     with suppress(OSError):
         for inner in [*path.iterdir()]:
             _remove_inner(inner)
+        # the tag goes last: a folder that is half removed must still be known as ours by the next sweep
         if all(inner.name == TAG for inner in path.iterdir()):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -114,6 +114,8 @@ class _Endpoints:
         except InvalidRequest as error:
             return _failed(fault_of(error, status=413 if error.param == "body" else None))
         except ClientDisconnect:
+            # the client has gone, so this reaches no one; the server still needs a response to end the
+            # request
             return Response(status_code=CLIENT_CLOSED)
         if parsed.model not in self.models:
             return self._unknown(parsed.model)
