@@ -15,6 +15,7 @@ import termios
 import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -106,10 +107,16 @@ def proctor_process(
     *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, first: str = ""
 ) -> Ended:
     """Run the command to its end in a process of its own; `first` as for `running`."""
-    with (
-        ThreadPoolExecutor(3) as pool,
-        running(*words, home=home, env=env, first=first, asked=True) as command,
-    ):
+    return _ended(running(*words, home=home, env=env, first=first, asked=True), stdin)
+
+
+def python_process(code: str, *words: str, stdin: bytes = b"") -> Ended:
+    """Run `python -c CODE` to its end, with the environment of the tests; proctor is imported before."""
+    return _ended(_piped(("-c", code, *words), os.environ, asked=True), stdin)
+
+
+def _ended(start: AbstractContextManager[Running], stdin: bytes) -> Ended:
+    with ThreadPoolExecutor(3) as pool, start as command:
         written = pool.submit(_write, command.stdin, stdin)
         out, err = pool.map(_read_all, (command.out, command.err), timeout=PATIENCE)
         written.result()
@@ -263,10 +270,18 @@ def running(
     `under` are words of a shell that set its limits before: it gets an interpreter of its own then, and wherever its
     environment changes how one starts. All else is a fork, which runs the Python code `first` before the command.
     """
+    with _piped(words, environment(home, **(env or {})), under, first, asked=asked) as command:
+        yield command
+
+
+@contextlib.contextmanager
+def _piped(
+    words: Sequence[str], chosen: Mapping[str, str], under: str = "", first: str = "", *, asked: bool
+) -> Generator[Running]:
     (stdin, to_stdin), (out, to_out), (err, to_err) = [os.pipe() for _ in range(3)]
     streams = (stdin, to_out, to_err)
     try:
-        process = _start(words, streams, environment(home, **(env or {})), under, first)
+        process = _start(words, streams, chosen, under, first)
     finally:
         for descriptor in streams:
             os.close(descriptor)
@@ -284,7 +299,8 @@ def _start(
     words: Sequence[str], streams: Sequence[int], chosen: Mapping[str, str], under: str, first: str
 ) -> Forked | subprocess.Popen[bytes]:
     of_the_interpreter = {name: value for name, value in chosen.items() if name.startswith("PYTHON")}
-    if first or (not under and of_the_interpreter == {"PYTHONPATH": str(ROOT / "src")}):
+    is_plain = not under and of_the_interpreter == {"PYTHONPATH": str(ROOT / "src")}
+    if first or is_plain or words[:1] == ("-c",):
         return fork(words, streams, chosen, first=first)
     stdin, stdout, stderr = streams
     command = [*_shell(under), *PROCTOR, *words]

@@ -25,6 +25,7 @@ import termios
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,8 @@ def fork(
 ) -> Forked:
     """Start `python -m proctor` with these words, descriptors of stdin, stdout and stderr, and environment.
 
-    With `terminal` it leads a session whose terminal is its stdin; `first` is code that it runs before.
+    With `terminal` it leads a session whose terminal is its stdin; `first` is code that it runs before. The words
+    `-c CODE` start `python -c CODE`.
     """
     start = json.dumps([[*words], dict(environment), str(Path.cwd()), terminal, first]).encode()
     report, reporting = os.pipe()
@@ -190,5 +192,11 @@ if __name__ == "__main__":
     (words, environment, folder, terminal, first), streams = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(environment, folder, streams, terminal=terminal)
     exec(first, {})  # noqa: S102  # of the tests themselves
-    sys.argv = ["proctor", *words]
-    runpy.run_module("proctor", run_name="__main__", alter_sys=True)
+    if words[:1] == ["-c"]:
+        sys.argv = ["-c", *words[2:]]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        code = compile(words[1], "<string>", "exec", dont_inherit=True)  # without this module's `__future__`
+        exec(code, vars(main))  # noqa: S102  # as the interpreter does
+    else:
+        sys.argv = ["proctor", *words]
+        runpy.run_module("proctor", run_name="__main__", alter_sys=True)

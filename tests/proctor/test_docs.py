@@ -16,6 +16,7 @@ from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.app import VALUED, build_app
 from proctor.cli.prompts import separate_prompt
+from tests.proctor.command import python_process
 from tests.runtime.programs import installed
 
 ROOT = Path(__file__).parents[2]
@@ -243,19 +244,12 @@ def test_the_programs_of_a_page_run_on_scripted_agents(page: str, folder: Path) 
     (folder / "hello").write_text(HELLO)
     (folder / "fleet.toml").write_text(blocks("docs/reference/fleet-file.md", "toml")[0])
     words = ["endless", "asks.ndjson"] if endless else ["once", "hello.ndjson"]
-    done = subprocess.run(
-        [sys.executable, "-c", SETTING, *words],
-        input=json.dumps(blocks(page, "python")),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python_process(SETTING, *words, stdin=json.dumps(blocks(page, "python")).encode())
+    assert done.status == 0, done.err
 
 
 def test_the_program_of_the_readme_runs_on_scripted_agents(folder: Path) -> None:
     [code] = blocks("README.md", "python")
-    done = run([sys.executable, "-c", code])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ok Hello! You said: Review the last commit.")
+    done = python_process(code)
+    assert done.status == 0, done.err
+    assert done.out.startswith("ok Hello! You said: Review the last commit.")

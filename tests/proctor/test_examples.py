@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proctor.actors.fleet.fleet import load_fleet
+from tests.proctor.command import python_process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -101,13 +102,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("page", PROGRAMS)
 def test_the_program_of_a_page_runs_as_it_stands(page: str) -> None:
     before, after, expected = PROGRAMS[page]
-    done = subprocess.run(
-        [sys.executable, "-c", before + block(f"docs/{page}.md") + after],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.splitlines()
+    done = python_process(before + block(f"docs/{page}.md") + after)
+    assert done.status == 0, done.err
+    printed = done.out.splitlines()
     assert [line[: len(start)] for line, start in zip(printed, expected, strict=False)] == expected, printed
