@@ -21,7 +21,7 @@ class Watched:
     def __init__(self) -> None:
         self.running: list[str] = []
         self.restarts: list[float] = []
-        self.gave_up = False
+        self.gave_up: float | None = None  # when
 
 
 class Court:
@@ -37,6 +37,8 @@ class Court:
             if not any(f"{path}/".startswith(f"{other}/") for other in anew)
         }
         """Those that mean one spec throughout: the script starts nobody in their place."""
+        self._parallel = {child.id for child in _children(program) if child.parallel}
+        """The ids of children that may start beside the loop of their supervisor."""
 
     def breaches(self) -> list[str]:
         """Each with the event that broke it."""
@@ -53,7 +55,7 @@ class Court:
             case "child_restarting":
                 yield from self._restarting(above, told)
             case "max_restarts":
-                self._watched[told.path].gave_up = True
+                self._watched[told.path].gave_up = told.time
             case "supervisor_stopped":
                 yield from self._stopped(told)
             case _:
@@ -62,7 +64,9 @@ class Court:
     def _started(self, above: Watched, told: Told) -> Iterator[str]:
         if told.path in above.running:
             yield "S17 S25 started while it runs"
-        if above.gave_up:
+        # a start beside the loop that came to its end in the same instant is a start, and is stopped with the rest
+        at_once = told.time == above.gave_up and _id(told.path) in self._parallel
+        if above.gave_up is not None and not at_once:
             yield "S33 S41 started after giving up"
         above.running.append(told.path)
         pool = self._trees.get(told.path.rpartition("/")[0])
@@ -117,6 +121,18 @@ class Court:
             yield "S43 S44 it never came to its end"
         if [told.time for told in story.events] != sorted(told.time for told in story.events):
             yield "X11 events out of order"
+
+
+def _id(path: str) -> str:
+    return path.rpartition("/")[2].partition("-")[0]
+
+
+def _children(program: Program) -> Iterator[Worker | Tree | Pool]:
+    """All that the program writes, and what its script starts."""
+    for child in (program.root, *(op.child for op in program.ops if op.child is not None)):
+        yield child
+        if not isinstance(child, Worker):
+            yield from (each for _, tree in _trees(child, "") for each in tree.children)
 
 
 def _trees(tree: Tree | Pool, path: str) -> Iterator[tuple[str, Tree | Pool]]:
