@@ -22,4 +22,5 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
     finally:
         os.close(fd)
+    # only after all is written: a kill before it leaves the old text, never half of the new one
     os.rename(fresh, path)

@@ -118,6 +118,7 @@ class Agent:
             turn.leave()
 
     async def _submit(self, pending: Request) -> Turn:
+        # the deadline counts from the call, so it covers the wait for a restart and for the mailbox
         with trio.move_on_at(pending.ends):
             try:
                 turn = await self._request(Submit(pending))
@@ -197,12 +198,15 @@ class Agent:
         watch: ReceiptTracker | None = None
         with trio.move_on_after(limit):
             try:
+                # not by `_request`: a control is for the turn that runs now and must not reach the next
+                # incarnation
                 result = await self._address.call(Control(request), timeout=None)
             except (NoProc, ActorExited) as error:
                 return self._not_running(request, error)
             assert isinstance(result, ControlResult)
             if result.refused is not None:
                 return Receipt(request=request.id, fate="refused", why=result.refused)
+            # kept outside of the scope: after the time limit it knows whether the request was written at all
             watch = ReceiptTracker(request, result.turn, keeps=result.keeps)
             return await _fate(watch, result)
         if watch is not None:
@@ -212,6 +216,7 @@ class Agent:
     def _not_running(self, request: v.AnyRequest, error: NoProc | ActorExited) -> Receipt:
         if isinstance(error, ActorExited):
             return Receipt(request=request.id, fate="expired", why=f"the agent ended first: {error}")
+        # a Ref is one incarnation and has no successor; a name without a due restart has none either
         if isinstance(self._address, Ref) or not self._address.is_due():
             raise error
         return Receipt(
@@ -271,6 +276,7 @@ class Agent:
 
 
 async def _fate(watch: ReceiptTracker, result: ControlResult) -> Receipt:
+    # from the position at which it was written: the reply may be in the log before we look
     async for event in result.log.cursor(result.position):
         if (receipt := watch.read(event)) is not None:
             return receipt

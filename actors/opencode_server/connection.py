@@ -67,6 +67,7 @@ async def open_line(server: str, directory: str) -> AsyncGenerator[Peer]:
 async def _look_up(registry: Registry, server: str) -> tuple[Ref, Address]:
     with trio.move_on_after(RETURN):
         try:
+            # a server that is restarting right now is worth the wait
             ref = await registry.wait_out(server)
             return ref, await ref.call(GetAddress(), timeout=RETURN)
         except DeliveryError as error:
@@ -85,6 +86,8 @@ class _Server:
     async def wait_successor(self) -> None:
         with trio.move_on_after(RETURN), Monitor(self._ref, self._ref.find()) as end:
             await end
+            # a server that is given up has no successor, and the agent's own restart then fails with that
+            # reason
             with suppress(DeliveryError):
                 await self._registry.wait_out(self.name)
 
@@ -129,6 +132,7 @@ class _Connection:
         except httpx.HTTPError as error:
             # The first loss is the cause; the other direction fails because of it.
             self._lost = self._lost or error
+        # the agent's side is closed or the server is lost: the other direction has no end of its own
         both.cancel("the connection has ended")
 
     async def _send_requests(self, side: PeerStreams) -> None:
@@ -169,6 +173,7 @@ class _Connection:
         error: httpx.HTTPError | None = None
         for delay in ATTEMPTS:
             await trio.sleep(delay)
+            # before the new one: two open streams would deliver each event twice
             await self.close()
             try:
                 return await self.subscribe()

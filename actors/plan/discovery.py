@@ -142,6 +142,7 @@ def find_program(
     path = environ.get("PATH", os.defpath)
     homes = (os.path.expanduser(place) for place in product.places)
     places = os.pathsep.join(place for place in homes if os.path.isabs(place))  # without a home a ~ stays
+    # PATH wins over the usual places: the user's own choice of a version
     if found := shutil.which(product.program, path=path) or shutil.which(product.program, path=places):
         return native_program(product, Path(found).absolute())
     searched = [
@@ -155,6 +156,7 @@ def find_program(
 def native_program(product: Product, found: Path) -> Path:
     """The native program behind a launcher that npm installed, else what was found. It stays where its package has it:
     it needs its neighbours."""
+    # PATH has a link into the package, and its neighbours are found from its end only
     real = found.resolve()
     if not product.launcher or not real.as_posix().endswith(f"/{product.launcher}"):
         return found
@@ -178,6 +180,7 @@ async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] |
         except ProcessError as error:
             raise VersionCheckFailed(str(path), "", f"cannot be started: {error}") from error
         text = output.decode("utf-8", "replace")
+        # a number in the text of a failure, such as that of Node, is not the version of this program
         if isinstance(reason, Normal) and (match := re.search(r"(\d+)\.(\d+)\.(\d+)", text)):
             return int(match[1]), int(match[2]), int(match[3])
         ended = "exit status 0" if isinstance(reason, Normal) else str(reason)
@@ -193,6 +196,7 @@ async def _answer(command: Command, output: bytearray) -> ExitReason | str:
             if len(output) > MAX_VERSION_OUTPUT:
                 return f"more than {MAX_VERSION_OUTPUT} bytes"
         reason = await process.wait()
+    # its stderr is in `output` already, and would stand in the error twice
     return attrs.evolve(reason, stderr=b"") if isinstance(reason, ExitStatus) else reason
 
 

@@ -40,6 +40,7 @@ def state_folder(usual: Path | None) -> Path:
     if usual is not None and usual.is_absolute() and _can_be_written(usual):
         return usual
     folder = Path(tempfile.gettempdir(), f"proctor-{os.getuid()}")
+    # its name can be guessed and the temporary folder is everybody's, hence the check of the owner behind it
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_own_directory(folder):
         raise PermissionError(errno.EPERM, "it belongs to another user; set XDG_STATE_HOME", str(folder))
@@ -57,6 +58,7 @@ async def track_processes(report: Report = _no_report) -> AsyncGenerator[None]:
     """Kill what earlier hosts have left; then note every process that is opened in the block. `report` gets a line when
     something was found."""
     async with AsyncExitStack() as stack:
+        # entered first, so left last: until then a worktree may still be in use
         await stack.enter_async_context(clean_up_workspaces())
         for line in await _opened(stack):
             await report(line)

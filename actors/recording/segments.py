@@ -186,6 +186,7 @@ class SegmentedFile:
         # Removed, and made anew by this open: what it held is lost.
         if size < self._size:
             self._lose_current()
+        # bytes of a write that broke off in the middle; `_cut` takes them away before the next append
         self._torn = self._torn or size > self._size
 
     def truncate(self, place: int, units: int) -> None:
@@ -258,8 +259,11 @@ class SegmentedFile:
 
     def _rotate(self) -> None:
         assert self._segment is not None
+        # between two lines, so that each segment can be read alone; a line without an end must not grow it
+        # for ever
         if self._line_ended or self._size >= _MAX_STRETCH * self._segment:
             with suppress(OSError):
+                # a refusal costs nothing: the current segment only grows, and the next append tries again
                 self._divide()
 
     def _divide(self) -> None:
@@ -322,6 +326,7 @@ def segments_of(path: Path) -> list[Segment]:
 
 def _take_back(fresh: Path, done: Path, path: Path) -> None:
     with suppress(OSError):
+        # only where the second rename failed: what is there otherwise is the log itself
         if not path.exists():
             os.rename(done, path)
         fresh.unlink(missing_ok=True)
@@ -334,6 +339,7 @@ def _copied(source: Path | int, path: Path) -> int:
     )
     fd = -1
     try:
+        # O_EXCL: a file that is there is not ours to overwrite
         fd, place = open_private(path, _FLAGS | os.O_EXCL), 0
         while data := os.pread(begin, _CHUNK, place):
             write_all(fd, data)

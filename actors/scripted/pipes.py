@@ -29,6 +29,7 @@ class Pipes:
         self.woken, waker = os.pipe()
         os.set_blocking(self.woken, False)
         os.set_blocking(waker, False)
+        # a signal has to wake `select`, which Python would else go on with (PEP 475)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
     def read(self, seconds: float | None) -> list[bytes]:
@@ -42,6 +43,7 @@ class Pipes:
         data = os.read(0, 1 << 20)
         self.eof = not data
         self.parts.append(data)
+        # joined only when a line has ended: a prompt of many megabytes would be copied again for each piece
         if b"\n" not in data and not self.eof:
             return []
         *lines, rest = (b"".join(self.parts) + (b"\n" if self.eof else b"")).split(b"\n")
@@ -110,6 +112,7 @@ def start_group(command: str) -> Popen[bytes]:
         start_new_session=True,
     )
     assert tool.stdout is not None
+    # read between two steps of a turn, where a wait would hold up the other pipes
     os.set_blocking(tool.stdout.fileno(), False)
     return tool
 

@@ -180,6 +180,7 @@ class _Conversation:
             async with self._provider.stream(request) as stream, aclosing(self._round(stream)) as chunks:
                 async for chunk in chunks:
                     yield chunk
+                # the reader has got the failure as a chunk already
                 if stream.failed:
                     return
                 self._last = stream.response
@@ -236,6 +237,8 @@ class _Own:
             return
         async with AsyncExitStack() as stack:
             source: Any = begin(self._request)
+            # `stream` may be a generator, a coroutine or a context manager: what each needs is seen only from
+            # the object
             if hasattr(source, "__await__"):
                 source = await source
             if hasattr(source, "__aenter__"):
@@ -254,6 +257,7 @@ async def _relayed(
 ) -> AsyncGenerator[CompletionStream]:
     """A stream of chunks that are made in a task of their own, because their source may hold cancel scopes open between two."""
     stream = CompletionStream(name, request)
+    # no buffer: the model goes only as fast as its chunks are read
     send, receive = trio.open_memory_channel[Chunk](0)
     stream.relay(receive, source.whole)
     raised: Exception | None = None
@@ -263,6 +267,7 @@ async def _relayed(
             yield stream
         except Exception as error:  # noqa: BLE001  # the caller's own: it is raised as it is, not in a group of one
             raised = error
+        # a reader that leaves early must not wait for the rest of the response
         nursery.cancel_scope.cancel("the reader is done")
     if raised is not None:
         raise raised
@@ -280,6 +285,7 @@ async def _carry(name: str, source: _Own | _Conversation, send: trio.MemorySendC
 
 async def _run(tools: Mapping[str, Tool], call: ToolUse) -> ToolOutput:
     tool, begun = tools.get(call.name), trio.current_time()
+    # a result, not an error: models invent names, and the text lets them correct it
     if tool is None:
         return ToolOutput(call.id, call.name, f"there is no tool {call.name!r}", is_error=True)
     result = await tool.run(call.input)

@@ -56,6 +56,7 @@ class _Tie:
         self._task, self._block = task, block
 
     def deliver(self, down: Down) -> None:
+        # a task that ended well, or by its own shutdown, is no reason to cancel the block
         if self._task.failed:
             self._block.cancel(reason=str(down))
 
@@ -109,6 +110,7 @@ class TaskSupervisor(AnySupervisor):
         # A flag, not `except`: a cancelled start has to leave no task either.
         started = False
         try:
+            # temporary: a second run could not give its result to a task that has been awaited
             await self._dynamic.start(ChildSpec(_id(fn), task.run, restart="temporary", shutdown=shutdown))
             started = True
         finally:
@@ -138,6 +140,8 @@ class TaskSupervisor(AnySupervisor):
                 await task.wait_ended()
         finally:
             await task.dismiss()
+        # behind the scope, which has taken the cancellation of the tie: here it becomes the error that caused
+        # it
         if task.failed:
             raise task.failure()
 

@@ -58,6 +58,7 @@ class SessionTurns:
     async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
         """Run a turn of a session."""
         limits = self._limits_of(agent)
+        # before the session is opened: a spent budget must not cost a folder and a place in the queue
         _check(limits)
         try:
             async with self.sessions.hold(self._key(agent, id), timeout=left(turn.ends)) as session:
@@ -114,6 +115,7 @@ class SessionTurns:
         return self._spend_limits[agent]
 
     def _key(self, agent: str, id: str) -> str:
+        # with the length in front, no name of an agent and of a session give the same key as two others
         return f"{self.prefix}{len(agent)}:{agent}/{id}"
 
 
