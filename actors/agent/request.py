@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import attrs
 import trio
@@ -17,9 +17,11 @@ from proctor.actors.plan.options import OnCrash
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.ends import delivery_of
 from proctor.actors.structured.payloads import Payload, attachments_of
-from proctor.actors.structured.structured import StructuredRequest, structured_request_of
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import Prompt
+
+if TYPE_CHECKING:
+    from proctor.actors.structured.structured import StructuredRequest
 
 CONTINUE_PROMPT = "Continue where you stopped."
 """The prompt of a resumed conversation whose turn was cut off."""
@@ -75,6 +77,9 @@ class Request:
         if payloads:
             request.attachments = attachments_of(payloads)
         if schema is not None:
+            # loads the JSON schemas, which few requests need
+            from proctor.actors.structured.structured import structured_request_of
+
             request.inquiry = structured_request_of(schema)
         if timeout is not None:
             request.ends = request.asked + timeout

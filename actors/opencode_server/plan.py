@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.plan.options import SHUTDOWN, AgentOptions
-from proctor.actors.plan.plan import OPENCODE_FAMILY, Plan, shaped
+from proctor.actors.plan.plan import Plan, opencode_family, shaped
 from proctor.actors.transport.memory import MemoryTransport
 from proctor.actors.transport.transport import Reach, Start
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
@@ -33,7 +33,7 @@ def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdow
         for option in sorted(OF_THE_SERVER & options.keys())
     ]
     base = Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server or ""), shutdown=shutdown)
-    return shaped(base, options, OPENCODE_FAMILY.accepts, faults)
+    return shaped(base, options, opencode_family().accepts, faults)
 
 
 def _served(server: str, start: Start) -> MemoryTransport:

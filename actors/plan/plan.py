@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 
@@ -52,15 +52,13 @@ from proctor.actors.scripted.launch import scripted_dialect, scripted_wire
 from proctor.actors.tools.host_calls import declare_hooks, declare_tools
 from proctor.actors.tools.toolsocket import EXEC_FILE, proxy_server
 from proctor.actors.transport.transport import ProcessTransport, Reach
-from proctor.protocols import opencode
-from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.attachment import Attachment
-from proctor.protocols.claude import CLAUDE
-from proctor.protocols.claude.dialect import PERMISSION_MODES
-from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.mcp import HOST, Server
 from proctor.runtime.spec import ChildSpec
+
+if TYPE_CHECKING:
+    from proctor.protocols.acp import Profile
 
 T = TypeVar("T")
 
@@ -156,50 +154,71 @@ class Family:
     accepts: Mapping[str, OptionRule] = attrs.field(factory=dict[str, OptionRule])
 
 
-CLAUDE_FAMILY = Family(
-    CLAUDE_CODE,
-    {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")},
-    {
-        "resume": SESSION,
-        "session_id": SESSION,
-        "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual"),
-        "effort": one_of("low", "medium", "high", "xhigh", "max"),
-    },
-)
-CODEX_FAMILY = Family(
-    CODEX_CLI,
-    {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")},
-    {
-        "resume": attrs.evolve(SESSION, what="a thread's UUID"),
-        "permission_mode": one_of("untrusted", "on-failure", "on-request", "never"),
-        "effort": one_of(*("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")),
-    },
-)
-OPENCODE_FAMILY = Family(
-    OPENCODE,
-    {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")},
-    {
-        "resume": OptionRule(
-            "a session's id, which begins with 'ses'",
-            lambda value: isinstance(value, str) and value.startswith("ses") and value.isprintable(),
-        )
-    },
-)
+# A dialect is imported when an agent is planned that speaks it: all of them take longer to import than the event loop.
+
+
+def claude_family() -> Family:
+    """Claude Code."""
+    from proctor.protocols.claude import CLAUDE
+    from proctor.protocols.claude.dialect import PERMISSION_MODES
+
+    return Family(
+        CLAUDE_CODE,
+        {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")},
+        {
+            "resume": SESSION,
+            "session_id": SESSION,
+            "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual"),
+            "effort": one_of("low", "medium", "high", "xhigh", "max"),
+        },
+    )
+
+
+def codex_family() -> Family:
+    """Codex."""
+    from proctor.protocols.codex import CODEX, CODEX_EXEC
+
+    return Family(
+        CODEX_CLI,
+        {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")},
+        {
+            "resume": attrs.evolve(SESSION, what="a thread's UUID"),
+            "permission_mode": one_of("untrusted", "on-failure", "on-request", "never"),
+            "effort": one_of(*("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")),
+        },
+    )
+
+
+def opencode_family() -> Family:
+    """OpenCode."""
+    from proctor.protocols.opencode import OPENCODE as SESSIONS
+    from proctor.protocols.opencode import OPENCODE_RUN
+
+    return Family(
+        OPENCODE,
+        {"session": (SESSIONS, "session"), "run": (OPENCODE_RUN, "oneshot")},
+        {
+            "resume": OptionRule(
+                "a session's id, which begins with 'ses'",
+                lambda value: isinstance(value, str) and value.startswith("ses") and value.isprintable(),
+            )
+        },
+    )
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """A Claude Code agent."""
-    return _family_plan(name, CLAUDE_FAMILY, options, shutdown)
+    return _family_plan(name, claude_family(), options, shutdown)
 
 
 def codex_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """A Codex agent. The mode `exec` is a process for each request: no approvals, no interrupt, no deltas."""
-    return _family_plan(name, CODEX_FAMILY, options, shutdown)
+    return _family_plan(name, codex_family(), options, shutdown)
 
 
 def opencode_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """An OpenCode agent: a session by default, or one process for each prompt (`mode="run"`)."""
-    return _family_plan(name, OPENCODE_FAMILY, options, shutdown)
+    return _family_plan(name, opencode_family(), options, shutdown)
 
 
 def gemini_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
@@ -217,6 +236,8 @@ def acp_plan(
 ) -> Plan:
     """An agent of the Agent Client Protocol: its command, looked up on PATH unless it is a path, and its profile, which
     is `generic`, `opencode`, `gemini`, `codex`, `claude` or one of your own. Raises `BadOption`."""
+    from proctor.protocols.acp import PROFILES, Profile
+
     found = list[OptionFault]()
     if not _is_command(argv):
         found.append(OptionFault("argv", f"must be a program and its arguments, got {argv!r}"))
@@ -240,9 +261,12 @@ def _is_command(argv: object) -> bool:
 
 
 def _acp_dialect(profile: str | Profile) -> Dialect:
-    if isinstance(profile, Profile):
-        return acp_dialect(profile)
-    return opencode.OPENCODE if profile == "opencode" else acp_dialect(PROFILES[profile])
+    from proctor.protocols import opencode
+    from proctor.protocols.acp import PROFILES, acp_dialect
+
+    if profile == "opencode":
+        return opencode.OPENCODE
+    return acp_dialect(PROFILES[profile] if isinstance(profile, str) else profile)
 
 
 def _family_plan(

@@ -9,19 +9,14 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
 
 from proctor.actors.scripted import cli
 from proctor.actors.scripted.script import ScriptError, load_script, read_fault
-from proctor.protocols.acp import acp_dialect
-from proctor.protocols.acp.profile import GEMINI, GENERIC
-from proctor.protocols.claude import CLAUDE
-from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Command, Dialect, Launch, Mode
-from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
@@ -32,22 +27,66 @@ UNSUPPORTED = ("host_hooks",)
 
 @attrs.frozen
 class ScriptedWire:
-    """A wire: the `dialect` that reads it, the `wire` of the program (its `--dialect`), the `mode` of a launch."""
+    """A wire: how the `dialect` that reads it is loaded, the `wire` of the program (its `--dialect`), the `mode` of a launch."""
 
-    dialect: Dialect
+    load: Callable[[], Dialect]
     wire: str
     mode: Mode
 
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that reads it."""
+        return self.load()
+
+
+# A dialect is imported with the first agent that speaks it: all of them take longer to import than the event loop.
+
+
+def _claude() -> Dialect:
+    from proctor.protocols.claude import CLAUDE
+
+    return CLAUDE
+
+
+def _codex() -> Dialect:
+    from proctor.protocols.codex import CODEX
+
+    return CODEX
+
+
+def _codex_exec() -> Dialect:
+    from proctor.protocols.codex import CODEX_EXEC
+
+    return CODEX_EXEC
+
+
+def _opencode() -> Dialect:
+    from proctor.protocols.opencode import OPENCODE
+
+    return OPENCODE
+
+
+def _opencode_run() -> Dialect:
+    from proctor.protocols.opencode import OPENCODE_RUN
+
+    return OPENCODE_RUN
+
+
+def _acp(profile: str) -> Dialect:
+    from proctor.protocols.acp import PROFILES, acp_dialect
+
+    return acp_dialect(PROFILES[profile])
+
 
 SCRIPTED_WIRES: Mapping[str, ScriptedWire] = {
-    "claude": ScriptedWire(CLAUDE, "claude", "session"),
-    "codex": ScriptedWire(CODEX, "codex", "session"),
-    "codex-exec": ScriptedWire(CODEX_EXEC, "codex-exec", "oneshot"),
-    "acp": ScriptedWire(acp_dialect(GENERIC), "acp", "session"),
-    "opencode": ScriptedWire(OPENCODE, "opencode", "session"),
-    "opencode-run": ScriptedWire(OPENCODE_RUN, "opencode-run", "oneshot"),
-    "gemini": ScriptedWire(acp_dialect(GEMINI), "gemini", "session"),
-    "claude-oneshot": ScriptedWire(CLAUDE, "claude", "oneshot"),
+    "claude": ScriptedWire(_claude, "claude", "session"),
+    "codex": ScriptedWire(_codex, "codex", "session"),
+    "codex-exec": ScriptedWire(_codex_exec, "codex-exec", "oneshot"),
+    "acp": ScriptedWire(functools.partial(_acp, "generic"), "acp", "session"),
+    "opencode": ScriptedWire(_opencode, "opencode", "session"),
+    "opencode-run": ScriptedWire(_opencode_run, "opencode-run", "oneshot"),
+    "gemini": ScriptedWire(functools.partial(_acp, "gemini"), "gemini", "session"),
+    "claude-oneshot": ScriptedWire(_claude, "claude", "oneshot"),
 }
 """The wires that a scripted agent can be had in, by name."""
 

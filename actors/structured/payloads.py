@@ -18,8 +18,6 @@ import msgspec
 
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan.plan import Plan
-from proctor.actors.structured.schemas import schema_of
-from proctor.actors.structured.submit import format_violations
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment, refuse_unsupported_attachments
 from proctor.protocols.dialect import Memo
 
@@ -120,6 +118,10 @@ def _checked(mime: str) -> str:
 def _of_json(payload: JsonPayload) -> Attachment:
     text = _dumped(payload.value)
     if payload.schema is not None:
+        # load the JSON schemas, which few payloads need
+        from proctor.actors.structured.schemas import schema_of
+        from proctor.actors.structured.submit import format_violations
+
         schema = schema_of({"title": payload.name, **payload.schema})
         if wrong := schema.violations(msgspec.json.decode(text)):
             raise BadOption(

@@ -1,8 +1,8 @@
 """Coding-agent command lines as supervised actors.
 
 The public names; each is documented where it is defined. `proctor.runtime` is the supervision library by itself,
-`proctor.protocols` the wire formats, `proctor.actors` the agents. Sessions, pools and completion models are imported
-when they are first used, so that a program without them does not pay for the import.
+`proctor.protocols` the wire formats, `proctor.actors` the agents. Each name is imported when it is first used: a program, and each command
+of the command line, pays for the modules that it needs.
 """
 
 from collections.abc import Mapping
@@ -13,140 +13,139 @@ from typing import TYPE_CHECKING
 if not (Path(__file__).parent / "runtime").is_dir():  # a checkout without the symbolic links
     __path__.append(str(Path(__file__).parents[2]))
 
-from proctor.actors.agent.approval_queue import Approval, Approvals
-from proctor.actors.agent.handle import Agent
-from proctor.actors.agent.receipts import Fate, Receipt
-from proctor.actors.agent.states import Status
-from proctor.actors.agent.turn import Turn
-from proctor.actors.delivery import Delivery
-from proctor.actors.errors import (
-    AgentError,
-    AskInterrupted,
-    AskNotSent,
-    AskTimeout,
-    BadOption,
-    BudgetExceeded,
-    CompletionError,
-    ContextMissing,
-    GreetingTimeout,
-    MaybeExecuted,
-    NoSuchProvider,
-    NotExecutable,
-    NotExecuted,
-    NotInstalled,
-    PoolClosed,
-    PoolFull,
-    PoolTimeout,
-    ProviderError,
-    RecordingFailed,
-    ResourceUnavailable,
-    SchemaUnmet,
-    ServerLost,
-    SessionBusy,
-    SessionOwned,
-    SessionsClosed,
-    SessionsFull,
-    SessionTimeout,
-    StartKilled,
-    StartRefused,
-    TransportMisuse,
-    Unresponsive,
-    UnsupportedPayload,
-    VersionCheckFailed,
-)
-from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.opencode_server.server import opencode_server
-from proctor.actors.outcomes import Answer
-from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.mcp import McpServer
-from proctor.actors.plan.options import SpecOptions
-from proctor.actors.plan.permissions import Rule, Verdict
-from proctor.actors.runs import Run, ask
-from proctor.actors.specs import (
-    DynamicSupervisor,
-    Supervisor,
-    acp,
-    claude,
-    codex,
-    gemini,
-    open_dynamic_supervisor,
-    open_supervisor,
-    opencode,
-    scripted,
-    stream,
-)
-from proctor.actors.structured.payloads import BinaryPayload, FilePayload, JsonPayload
-from proctor.actors.structured.schemas import Schema, Violation, schema_of
-from proctor.actors.structured.structured import Expected
-from proctor.actors.structured.submit import schema_tools
-from proctor.actors.tools.hooks import Hook, HookResult
-from proctor.actors.tools.tools import Tool, ToolContext, tool
-from proctor.protocols.acp import Profile
-from proctor.protocols.stages import Validator
-from proctor.protocols.vocabulary import (
-    Answered,
-    AnyEvent,
-    ApprovalRequested,
-    ApprovalWithdrawn,
-    Exited,
-    Garbled,
-    HookCalled,
-    LimitReached,
-    Misplaced,
-    Notice,
-    RequestWithdrawn,
-    Retrying,
-    Started,
-    Steered,
-    Text,
-    TextDelta,
-    Thinking,
-    ToolCall,
-    ToolRequested,
-    ToolResult,
-    TurnEnded,
-    TurnStarted,
-    Unrecognized,
-    Usage,
-)
-from proctor.runtime import (
-    Actor,
-    ActorExited,
-    Backoff,
-    CallTimeout,
-    ChildSpec,
-    Crash,
-    Exit,
-    ExitStatus,
-    File,
-    InvalidSpec,
-    Killed,
-    MaxChildren,
-    MaxRestartsExceeded,
-    NoProc,
-    Normal,
-    Notify,
-    Output,
-    Port,
-    Probe,
-    Ref,
-    Shutdown,
-    StartError,
-    WouldDeadlock,
-    check_childspecs,
-    dynamic_supervisor_spec,
-    process,
-    run,
-    supervisor_spec,
-)
-
 if TYPE_CHECKING:
     __version__: str
+    from proctor.actors.agent.approval_queue import Approval, Approvals
+    from proctor.actors.agent.handle import Agent
+    from proctor.actors.agent.receipts import Fate, Receipt
+    from proctor.actors.agent.states import Status
+    from proctor.actors.agent.turn import Turn
+    from proctor.actors.delivery import Delivery
+    from proctor.actors.errors import (
+        AgentError,
+        AskInterrupted,
+        AskNotSent,
+        AskTimeout,
+        BadOption,
+        BudgetExceeded,
+        CompletionError,
+        ContextMissing,
+        GreetingTimeout,
+        MaybeExecuted,
+        NoSuchProvider,
+        NotExecutable,
+        NotExecuted,
+        NotInstalled,
+        PoolClosed,
+        PoolFull,
+        PoolTimeout,
+        ProviderError,
+        RecordingFailed,
+        ResourceUnavailable,
+        SchemaUnmet,
+        ServerLost,
+        SessionBusy,
+        SessionOwned,
+        SessionsClosed,
+        SessionsFull,
+        SessionTimeout,
+        StartKilled,
+        StartRefused,
+        TransportMisuse,
+        Unresponsive,
+        UnsupportedPayload,
+        VersionCheckFailed,
+    )
+    from proctor.actors.limits.account_book import AccountBook
+    from proctor.actors.opencode_server.server import opencode_server
+    from proctor.actors.outcomes import Answer
+    from proctor.actors.plan.budgets import Budget
+    from proctor.actors.plan.mcp import McpServer
+    from proctor.actors.plan.options import SpecOptions
+    from proctor.actors.plan.permissions import Rule, Verdict
+    from proctor.actors.runs import Run, ask
     from proctor.actors.serving.completion import Completion, CompletionModel, CompletionRequest
     from proctor.actors.serving.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
     from proctor.actors.serving.providers import Provider, Providers, converse, stream_conversation
     from proctor.actors.serving.retry import attempted
     from proctor.actors.serving.sessions import Session, Sessions
+    from proctor.actors.specs import (
+        DynamicSupervisor,
+        Supervisor,
+        acp,
+        claude,
+        codex,
+        gemini,
+        open_dynamic_supervisor,
+        open_supervisor,
+        opencode,
+        scripted,
+        stream,
+    )
+    from proctor.actors.structured.payloads import BinaryPayload, FilePayload, JsonPayload
+    from proctor.actors.structured.schemas import Schema, Violation, schema_of
+    from proctor.actors.structured.structured import Expected
+    from proctor.actors.structured.submit import schema_tools
+    from proctor.actors.tools.hooks import Hook, HookResult
+    from proctor.actors.tools.tools import Tool, ToolContext, tool
+    from proctor.protocols.acp import Profile
+    from proctor.protocols.stages import Validator
+    from proctor.protocols.vocabulary import (
+        Answered,
+        AnyEvent,
+        ApprovalRequested,
+        ApprovalWithdrawn,
+        Exited,
+        Garbled,
+        HookCalled,
+        LimitReached,
+        Misplaced,
+        Notice,
+        RequestWithdrawn,
+        Retrying,
+        Started,
+        Steered,
+        Text,
+        TextDelta,
+        Thinking,
+        ToolCall,
+        ToolRequested,
+        ToolResult,
+        TurnEnded,
+        TurnStarted,
+        Unrecognized,
+        Usage,
+    )
+    from proctor.runtime import (
+        Actor,
+        ActorExited,
+        Backoff,
+        CallTimeout,
+        ChildSpec,
+        Crash,
+        Exit,
+        ExitStatus,
+        File,
+        InvalidSpec,
+        Killed,
+        MaxChildren,
+        MaxRestartsExceeded,
+        NoProc,
+        Normal,
+        Notify,
+        Output,
+        Port,
+        Probe,
+        Ref,
+        Shutdown,
+        StartError,
+        WouldDeadlock,
+        check_childspecs,
+        dynamic_supervisor_spec,
+        process,
+        run,
+        supervisor_spec,
+    )
     from proctor.runtime.retry import Retry
 
 __all__ = [
@@ -297,34 +296,76 @@ __all__ = [
     "tool",
 ]
 
-_SERVING: Mapping[str, str] = {
-    "Completion": "proctor.actors.serving.completion",
-    "CompletionModel": "proctor.actors.serving.completion",
-    "CompletionRequest": "proctor.actors.serving.completion",
-    "Pool": "proctor.actors.serving.pool",
-    "PoolStatistics": "proctor.actors.serving.pool",
-    "Pools": "proctor.actors.serving.pool",
-    "Provider": "proctor.actors.serving.providers",
-    "Providers": "proctor.actors.serving.providers",
-    "Retry": "proctor.runtime.retry",
-    "Session": "proctor.actors.serving.sessions",
-    "Sessions": "proctor.actors.serving.sessions",
-    "Warm": "proctor.actors.serving.pool",
-    "attempted": "proctor.actors.serving.retry",
-    "converse": "proctor.actors.serving.providers",
-    "stream_conversation": "proctor.actors.serving.providers",
-    "pool_spec": "proctor.actors.serving.pool",
+_NAMES: Mapping[str, str] = {
+    "proctor.actors.agent.approval_queue": "Approval Approvals",
+    "proctor.actors.agent.handle": "Agent",
+    "proctor.actors.agent.receipts": "Fate Receipt",
+    "proctor.actors.agent.states": "Status",
+    "proctor.actors.agent.turn": "Turn",
+    "proctor.actors.delivery": "Delivery",
+    "proctor.actors.errors": """
+        AgentError AskInterrupted AskNotSent AskTimeout BadOption BudgetExceeded CompletionError
+        ContextMissing GreetingTimeout MaybeExecuted NoSuchProvider NotExecutable NotExecuted NotInstalled
+        PoolClosed PoolFull PoolTimeout ProviderError RecordingFailed ResourceUnavailable SchemaUnmet
+        ServerLost SessionBusy SessionOwned SessionTimeout SessionsClosed SessionsFull StartKilled
+        StartRefused TransportMisuse Unresponsive UnsupportedPayload VersionCheckFailed
+    """,
+    "proctor.actors.limits.account_book": "AccountBook",
+    "proctor.actors.opencode_server.server": "opencode_server",
+    "proctor.actors.outcomes": "Answer",
+    "proctor.actors.plan.budgets": "Budget",
+    "proctor.actors.plan.mcp": "McpServer",
+    "proctor.actors.plan.options": "SpecOptions",
+    "proctor.actors.plan.permissions": "Rule Verdict",
+    "proctor.actors.runs": "Run ask",
+    "proctor.actors.serving.completion": "Completion CompletionModel CompletionRequest",
+    "proctor.actors.serving.pool": "Pool PoolStatistics Pools Warm pool_spec",
+    "proctor.actors.serving.providers": "Provider Providers converse stream_conversation",
+    "proctor.actors.serving.retry": "attempted",
+    "proctor.actors.serving.sessions": "Session Sessions",
+    "proctor.actors.specs": """
+        DynamicSupervisor Supervisor acp claude codex gemini open_dynamic_supervisor open_supervisor
+        opencode scripted stream
+    """,
+    "proctor.actors.structured.payloads": "BinaryPayload FilePayload JsonPayload",
+    "proctor.actors.structured.schemas": "Schema Violation schema_of",
+    "proctor.actors.structured.structured": "Expected",
+    "proctor.actors.structured.submit": "schema_tools",
+    "proctor.actors.tools.hooks": "Hook HookResult",
+    "proctor.actors.tools.tools": "Tool ToolContext tool",
+    "proctor.protocols.acp": "Profile",
+    "proctor.protocols.stages": "Validator",
+    "proctor.protocols.vocabulary": """
+        Answered AnyEvent ApprovalRequested ApprovalWithdrawn Exited Garbled HookCalled LimitReached
+        Misplaced Notice RequestWithdrawn Retrying Started Steered Text TextDelta Thinking ToolCall
+        ToolRequested ToolResult TurnEnded TurnStarted Unrecognized Usage
+    """,
+    "proctor.runtime": """
+        Actor ActorExited Backoff CallTimeout ChildSpec Crash Exit ExitStatus File InvalidSpec Killed
+        MaxChildren MaxRestartsExceeded NoProc Normal Notify Output Port Probe Ref Shutdown StartError
+        WouldDeadlock check_childspecs dynamic_supervisor_spec process run supervisor_spec
+    """,
+    "proctor.runtime.retry": "Retry",
 }
+"""Module → the public names that it has."""
+_HOMES: Mapping[str, str] = {name: module for module, names in _NAMES.items() for name in names.split()}
+_FLOORS = ("actors", "protocols", "runtime")
 
 
 def __getattr__(name: str) -> object:
+    value: object
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("proctor")
-    if name not in _SERVING:
+        value = version("proctor")
+    elif name in _FLOORS:
+        value = import_module(f"proctor.{name}")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_SERVING[name]), name)
+    globals()[name] = value  # found without this function from now on
+    return value
 
 
 def __dir__() -> list[str]:

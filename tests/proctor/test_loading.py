@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from proctor.cli.daemon import loading
+from proctor.cli.loading import loading
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
-from proctor.cli.exit_status import INTERNAL, STDOUT_GONE, USAGE
+from proctor.cli.exit_status import INTERNAL, OK, STDOUT_GONE, USAGE
+from proctor.cli.loading import loading
 
 NEEDED = ("cyclopts", "rich", "platformdirs")
 """Packages of the extra `cli`."""
@@ -52,10 +57,14 @@ def _dispatch(argv: list[str]) -> int:
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         _write_error("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
-    from proctor.actors.serving.capacity import raise_file_limit
-    from proctor.cli.app import dispatch
-    from proctor.cli.log import log_to_stderr
-    from proctor.cli.usage_errors import complain
+    if argv == ["--version"]:  # which scripts and health checks ask for: it needs no parser
+        print(version_line())
+        return OK
+    with loading():
+        from proctor.actors.serving.capacity import raise_file_limit
+        from proctor.cli.app import dispatch
+        from proctor.cli.log import log_to_stderr
+        from proctor.cli.usage_errors import complain
 
     serves = not argv or argv[0] in _SERVERS
     # not in `dispatch`: a program that calls it keeps its own logging and limits
@@ -65,6 +74,13 @@ def _dispatch(argv: list[str]) -> int:
     # a server
     raise_file_limit()
     return dispatch(argv)
+
+
+def version_line() -> str:
+    """The name of the program and its version."""
+    import proctor
+
+    return f"proctor {proctor.__version__}"
 
 
 def _one_line(error: BaseException) -> str:
@@ -87,8 +103,12 @@ def _is_open(stream: object) -> bool:
     return stream is not None
 
 
-def _leave(status: int) -> None:
-    """Exit. Output that its reader no longer takes must not end in a message of the interpreter."""
+def _leave(status: int) -> NoReturn:
+    """Exit. Output that its reader no longer takes must not end in a message of the interpreter.
+
+    The interpreter's own end, which frees every object of every module one by one, takes longer than a short command. It is skipped
+    when nothing depends on it: what was registered for the exit has run, output is flushed, and no thread is to be waited for.
+    """
     if _is_open(sys.stdout):
         try:
             sys.stdout.flush()
@@ -96,4 +116,15 @@ def _leave(status: int) -> None:
             # the interpreter flushes stdout once more at its exit and would print "Exception ignored" for it
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             status = status or STDOUT_GONE
-    sys.exit(status)
+    if _is_observed() or any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.exit(status)
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # there is no public way, and `os._exit` runs none
+    if _is_open(sys.stderr):
+        with suppress(OSError):
+            sys.stderr.flush()
+    os._exit(status)
+
+
+def _is_observed() -> bool:
+    """Whether a debugger, a profiler or a measurement of coverage follows the program, and writes its result at the end."""
+    return sys.gettrace() is not None or sys.getprofile() is not None or bool(sys.flags.inspect)

@@ -17,8 +17,9 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from proctor.cli.daemon import loading
+from proctor.cli import version_line
 from proctor.cli.exit_status import FAILED, OK, USAGE
+from proctor.cli.loading import loading
 from proctor.cli.parameters import (
     DoctorOptions,
     Flag,
@@ -134,16 +135,12 @@ def _unknown_option(error: UnknownOptionError, named: str) -> str:
 
 def build_app() -> App:
     """Build the parser of the command line."""
-    app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
+    app = App(
+        name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=version_line
+    )
     for command in (run, up, web, doctor, record, replay, setup, health, serve):
         app.command(command)
     return app
-
-
-def _version() -> str:
-    import proctor
-
-    return f"proctor {proctor.__version__}"
 
 
 def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOptions()) -> int:
@@ -156,7 +153,8 @@ def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOp
     prompt
         The prompt; - or nothing reads it from stdin. Put a prompt that starts with - after --.
     """
-    from proctor.cli.commands.run import run_command
+    with loading():
+        from proctor.cli.commands.run import run_command
 
     if options.record is not None and options.no_record:
         complain("--record and --no-record exclude each other (see proctor run --help)")
@@ -176,7 +174,8 @@ def up(fleet: str, /, *, strict: Flag = False) -> int:
     strict
         Stop when an agent cannot start or is restarted too often. Default: continue with the others.
     """
-    from proctor.cli.commands.up import up_command
+    with loading():
+        from proctor.cli.commands.up import up_command
 
     return up_command(fleet, strict=strict)
 
@@ -214,14 +213,16 @@ def serve(*, options: ServeOptions = ServeOptions()) -> int:
 
 def setup(*, options: SetupOptions = SetupOptions()) -> int:
     """Register `proctor serve` as an MCP server with Claude Code, Codex, OpenCode and Gemini CLI, in each one's own file."""
-    from proctor.cli.commands.setup import setup_command
+    with loading():
+        from proctor.cli.commands.setup import setup_command
 
     return setup_command(options)
 
 
 def doctor(*, options: DoctorOptions = DoctorOptions()) -> int:
     """Check that this machine can run agents; exits with 1 when a check fails."""
-    from proctor.cli.commands.doctor import doctor_command
+    with loading():
+        from proctor.cli.commands.doctor import doctor_command
 
     if options.children < 1 or not 0 <= options.seconds < math.inf:
         complain("--children is 1 or more, --seconds 0 or more (see proctor doctor --help)")
@@ -239,7 +240,8 @@ def health(*adapter: Literal["claude", "codex", "opencode", "gemini"], output: O
     output
         The output format.
     """
-    from proctor.cli.commands.health import health_command
+    with loading():
+        from proctor.cli.commands.health import health_command
 
     return health_command(adapter, json=output == "json")
 
@@ -258,7 +260,8 @@ def record(
         The run directory to record into; a new incarnation is added where it exists. Default: a new one in the user's
         state folder.
     """
-    from proctor.cli.commands.record import record_command
+    with loading():
+        from proctor.cli.commands.record import record_command
 
     if not command:
         complain("no command: proctor record -- claude -p hello (see proctor record --help)")
@@ -274,7 +277,8 @@ def replay(recording: str, /, *, options: ReplayOptions = ReplayOptions()) -> in
     recording
         A run directory (its newest incarnation is replayed), or the folder of one incarnation.
     """
-    from proctor.cli.commands.replay import replay_command
+    with loading():
+        from proctor.cli.commands.replay import replay_command
 
     if not 0 <= options.speed < math.inf:
         complain("--speed is 0 or more (see proctor replay --help)")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from signal import SIGTERM
 from typing import TypeVar
 
@@ -54,20 +53,3 @@ async def _main(work: Callable[[Output], Awaitable[int]], failures: tuple[type[E
         return FAILED  # or interrupted: then the status of the signal counts
 
     return await interruptible(shown, notify=screen.say, background=trio.sleep_forever)
-
-
-@contextmanager
-def loading() -> Generator[None]:
-    """Turn the garbage collector off while modules are imported, and exclude their objects from later collections.
-
-    The packages of the servers make some hundred thousand objects, which each collection would scan again.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # the imported modules live to the end: frozen, no later collection looks at them
-        gc.freeze()
-        if enabled:
-            gc.enable()
