@@ -31,8 +31,10 @@ SIGNAL_NAMES: Mapping[int, str] = {
 }
 
 STDERR_SHOWN = 300
-_COMPARED = 1000
 """Bytes of stderr that the text of an `ExitStatus` ends with."""
+
+_COMPARED = 1000
+"""Names that `NoProc` looks through for the one that was perhaps meant."""
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """The host's tools as Claude Code sees them: an MCP server named `host` that lives in this process.
 
 Guarantees: each `mcp_message` gets its reply, because an unanswered one holds the first turn for 30 seconds. What the
-messages mean is `protocols.toolserver`'s; here is the envelope around them, and which calls are open. Only `tools/call`
+messages mean is `protocols.mcp_host`'s; here is the envelope around them, and which calls are open. Only `tools/call`
 goes to the host, as `ToolRequested`, and is answered by a `ToolReturn`.
 
 A call that is cancelled is withdrawn: by `notifications/cancelled` where the turn is interrupted (seen in both tested
