@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import agents, fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
+from bench import agents, cold, fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -42,6 +42,7 @@ def main() -> None:
         "Fleet": lambda: fleet.table(fleet.rows(fleet.Fleet(chosen.children, fleet.RATE, chosen.seconds), 1)),
         "Overhead": lambda: overhead.table(overhead.rows(chosen.turns, chosen.starts, ("scripted",))),
         "Warm": lambda: warm.table(warm.rows(chosen.starts)),
+        "Commands": lambda: cold.table(cold.rows(rounds)),
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
         "Agents": lambda: agents.table(agents.rows(min(chosen.children, agents.AGENTS), 1)),

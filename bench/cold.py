@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from subprocess import PIPE, Popen
+from subprocess import DEVNULL, PIPE, Popen
 
 import attrs
 
@@ -42,7 +42,8 @@ class Start:
 def start(words: Sequence[str], sent: bytes, environment: Mapping[str, str]) -> Start:
     """Start an interpreter with these words, send it `sent`, and read it to its end."""
     before, begin = os.times(), time.perf_counter()
-    with Popen([sys.executable, *words], stdin=PIPE, stdout=PIPE, env=environment, bufsize=0) as process:
+    command = [sys.executable, *words]
+    with Popen(command, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(sent)
