@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,27 @@ def test_setup_without_a_home_says_what_to_set(tmp_path: Path) -> None:
     done: Ended = as_unknown_user("setup", "--client=gemini", tmp=tmp_path / "tmp", home=None)
     assert done.status == 1
     assert "there is no home folder; set HOME" in done.out or os.getuid() != 0
+
+
+SPY = r"""
+host=$PPID
+until tr '\0' ' ' < /proc/$host/cmdline | grep -q 'proctor [s]erve '; do host=$(cut -d ' ' -f 4 /proc/$host/stat); done
+cat /proc/$host/environ > "$1" 2> /dev/null || echo refused > "$1"
+kill -TERM $host
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems show no process's environment to others")
+@pytest.mark.parametrize("listens", [("--http", "127.0.0.1:0"), ("--probes", "127.0.0.1:0")])
+def test_an_agent_of_a_served_fleet_cannot_read_the_token_even_while_it_starts(
+    listens: tuple[str, str], tmp_path: Path
+) -> None:
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+    tmp.chmod(0o777)
+    fleet = tmp_path / "fleet.toml"
+    command = json.dumps(["sh", "-c", SPY, "spy", str(tmp / "seen")])
+    fleet.write_text(f'[[agents]]\nkind = "acp"\nname = "spy"\nargv = {command}\nrestart = "temporary"\n')
+    words = ("serve", f"--fleet={fleet}", *listens, "--token-env", "TOKEN")
+    as_unknown_user(*words, tmp=tmp, home=None, TOKEN="0123456789abcdef0123")
+    assert (tmp / "seen").read_text() == "refused\n"

@@ -43,7 +43,7 @@ from proctor.cli.parameters import ServeOptions, listed
 from proctor.cli.recordings import account_book, keep_room, record_folder
 from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, read_schema, submission_tools
 from proctor.cli.supervisor_log import SupervisorLogger
-from proctor.cli.tokens import token_for, token_of
+from proctor.cli.tokens import protect_memory, token_for, token_of
 from proctor.cli.tools import ONE_SHOT, OfferedTools
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.verdict import report
@@ -128,6 +128,9 @@ class Service:
     async def run(self, interrupts: Interrupts) -> int:
         """Run the server to its end and return the exit status."""
         interrupts.kill = self._kill
+        # before the agents of the fleet start: their tools could read the token out of this process
+        if any(server is not None and server.token.value is not None for server in (self._http_server, self._probes)):
+            protect_memory()
         async with trio.open_nursery() as nursery:
             # outside the stack: the shutdown must be seen while the fleet is starting, too
             nursery.start_soon(self._listen, interrupts)
