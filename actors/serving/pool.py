@@ -187,15 +187,18 @@ class Pool(_Runner):
         request, plan = Request.make(prompt, timeout, schema, payloads), plan_of(agent)
         refuse_unsupported(plan, request.attachments)
         limits = run_limits(plan, self.book)
+        entered = set[Run]()
         async with AsyncExitStack() as stack:
+            # First, so that it is called last: the end of the pool waits also for a process that is being stopped.
+            stack.callback(self._running.difference_update, entered)
             with unsent(request.asked):
                 # Before a warm process is taken: a closed pool hands out none.
                 self._slots.must_be_open()
                 live = await self._kept_ready(stack, plan, request, limits)
                 if live is None:
                     live = await self._started(stack, plan, request, limits)
+            entered.add(live)
             self._running.add(live)
-            stack.callback(self._running.discard, live)
             yield live
 
     async def _kept_ready(

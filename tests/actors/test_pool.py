@@ -38,7 +38,8 @@ from proctor.protocols.vocabulary import Text, TurnEnded
 from proctor.runtime.processes.process_errors import SpawnFailed, StdinClosed
 from proctor.runtime.processes.procfs import stat_of
 from tests.actors.far_end import plan_of
-from tests.actors.spoken import Speaker, deaf, speaks, spoken_plan
+from tests.actors.spoken import Speaker, deaf, saying, speaks, spoken_plan
+from tests.protocols.lines import delta
 
 
 class House:
@@ -519,6 +520,34 @@ async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs(
     closed = "pool 'claude' did not take the request: it was closed"
     assert sorted(map(str, told)) == ["interrupted", "interrupted", closed]
     assert house.alive == 0
+
+
+async def test_a_pool_that_ends_waits_for_a_process_whose_caller_has_left_it(
+    autojump_clock: MockClock,
+) -> None:
+    alive, left = [0], trio.Event()
+
+    async def lingers(side: PeerStreams) -> int | None:
+        alive[0] += 1
+        try:
+            await saying(delta("so far"))(side)
+            return await trio.sleep_forever()  # until it is killed
+        finally:
+            alive[0] -= 1
+
+    async def leave() -> None:
+        async with pool.stream(spoken_plan(lingers), "hi"):
+            await settle()
+            left.set()
+
+    pool = Pool("claude", limit=2)
+    async with trio.open_nursery() as callers, open_supervisor([pool_spec("pool", pool)]) as sup:
+        callers.start_soon(leave)
+        await left.wait()
+        await settle()
+        assert alive == [1]
+        await sup.terminate_child("pool")
+        assert alive == [0]
 
 
 @pytest.mark.covers("R126")

@@ -129,7 +129,10 @@ class Service:
         """Run the server to its end and return the exit status."""
         interrupts.kill = self._kill
         # before the agents of the fleet start: their tools could read the token out of this process
-        if any(server is not None and server.token.value is not None for server in (self._http_server, self._probes)):
+        if any(
+            server is not None and server.token.value is not None
+            for server in (self._http_server, self._probes)
+        ):
             protect_memory()
         async with trio.open_nursery() as nursery:
             # outside the stack: the shutdown must be seen while the fleet is starting, too
