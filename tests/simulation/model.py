@@ -45,6 +45,8 @@ class Guide:
         self.reason: str | None = None
         self.failed = ""
         self.served = self.killed = self.dead = self.restarted = False
+        self._failed_beside = -1.0
+        """The instant of the last start beside it that failed in the instant in which it began."""
         self.stopping, self.dying, self.settled, self.ended = Signal(), Signal(), Signal(), Signal()
         self.exits: deque[Child] = deque()
         self.requests: deque[Callable[[], Steps]] = deque()
@@ -210,6 +212,8 @@ class Guide:
         while not self.ending:
             if self.requests and self.may_start and (self.restarted or not self.exits):
                 self.restarted = False
+                # whether it meets that start in progress or failed is open (T12)
+                self.universe.race |= self._failed_beside == self.universe.clock.now
                 yield from self.requests.popleft()()
             elif self.exits:
                 yield from self._exited(self.exits.popleft())
@@ -252,6 +256,8 @@ class Guide:
         if child.ignored:
             self._ignored(place)
             return True
+        if self.starts_beside(place.node) and starting.since == self.universe.clock.now:
+            self._failed_beside = starting.since
         return self._not_started(place, child.reason)
 
     def _ignored(self, place: Place) -> None:
