@@ -172,7 +172,7 @@ async def test_a_group_left_behind_without_pipes_goes_with_its_leader(tmp_path: 
 
 
 async def test_a_thousand_runs_without_pipes_leave_nothing() -> None:
-    before = descriptors_at_first()
+    before, others = descriptors_at_first(), children()
     limiter = trio.CapacityLimiter(32)
 
     async def run() -> None:
@@ -183,4 +183,4 @@ async def test_a_thousand_runs_without_pipes_leave_nothing() -> None:
         for _ in range(1000):
             nursery.start_soon(run)
     assert descriptors() == before
-    assert children() == frozenset()
+    assert children() == others
