@@ -74,7 +74,7 @@ kill -TERM $host
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems show no process's environment to others")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 @pytest.mark.parametrize("listens", [("--http", "127.0.0.1:0"), ("--probes", "127.0.0.1:0")])
 def test_an_agent_of_a_served_fleet_cannot_read_the_token_even_while_it_starts(
     listens: tuple[str, str], tmp_path: Path
