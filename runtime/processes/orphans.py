@@ -74,8 +74,8 @@ def find_marked(keys: Collection[str]) -> tuple[Orphan, ...]:
     found: list[Orphan] = []
     for pid in procfs.pids():
         marker = _marker_among(keys, pid)
-        stat = procfs.stat_of(pid) if marker is not None else None
-        if marker is not None and stat is not None:
+        stat = procfs.stat_of(pid) if marker else None
+        if marker and stat is not None:
             found.append(Orphan(pid, stat.start, stat.name, marker))
     return tuple(sorted(found))
 
@@ -126,6 +126,7 @@ class _Hunt:
         self._keys = keys
         self._found: set[Orphan] = set()
         self._seen: set[Orphan] = set()
+        self._bare: list[int] = []
         self._refused: dict[Orphan, str] = {}
 
     def round(self) -> bool:
@@ -134,7 +135,7 @@ class _Hunt:
         # repeated.
         last = procfs.last_pid()
         before = self.alive.copy()
-        self._seen = set()
+        self._seen, self._bare = set(), []
         frozen: list[tuple[Orphan, int]] = []
         with ExitStack() as held:
             try:
@@ -146,7 +147,7 @@ class _Hunt:
                     self._signal(orphan, pidfd, signal.SIGKILL)
         # Those found in this round were only just killed: the next look has to show that they are gone.
         self.alive -= before - self._seen  # only a look that went to its end shows that somebody is gone
-        return procfs.last_pid() == last
+        return procfs.last_pid() == last and not any(map(_is_executing, self._bare))
 
     def _freeze(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         line = procfs.ancestors()
@@ -169,7 +170,12 @@ class _Hunt:
     def _marked(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         taken = 0
         for pid in procfs.pids():
-            if _marker_among(self._keys, pid) is None:
+            marker = _marker_among(self._keys, pid)
+            if marker is None:
+                continue
+            if not marker:
+                # Looked at again when the round is over: nearly all are threads of the kernel, and a look costs.
+                self._bare.append(pid)
                 continue
             # The rest has its turn in the next round; unbounded, a thousand orphans would use up our
             # descriptors.
@@ -185,7 +191,9 @@ class _Hunt:
             # Read again: between the first look and the descriptor the number may have gone to another
             # process.
             stat, marker = procfs.stat_of(pid), _marker_among(self._keys, pid)
-            if stat is not None and marker is not None:
+            if marker == "":
+                self._bare.append(pid)
+            if stat is not None and marker:
                 yield Orphan(pid, stat.start, stat.name, marker), pidfd
 
     def _signal(self, orphan: Orphan, pidfd: int, number: signal.Signals) -> bool:
@@ -205,9 +213,18 @@ class _Hunt:
 
 
 def _marker_among(keys: Collection[str], pid: int) -> str | None:
+    """Its marker when its key is among `keys`, else None; empty when it has no environment."""
     try:
         marker = procfs.marker_of(pid)
     except PermissionError:
         # Another user's, or one that changed its user: neither may be ours to kill.
         return None
-    return marker if marker is not None and key_of(marker) in keys else None
+    return marker if marker == "" or (marker is not None and key_of(marker) in keys) else None
+
+
+def _is_executing(pid: int) -> bool:
+    """Whether a process that had no environment a moment ago is about to get one, or has got one with a marker since."""
+    try:
+        return procfs.is_executing(pid) or bool(procfs.marker_of(pid))
+    except PermissionError:
+        return False

@@ -55,15 +55,29 @@ def _read_stat(pid: int) -> tuple[str, list[bytes]] | None:
 
 
 def marker_of(pid: int) -> str | None:
-    """The marker in its environment, None without one. Raises PermissionError when we may not look."""
+    """The marker in its environment; None without one, and empty when there is no environment at all: a zombie, a thread
+    of the kernel, or one in the middle of its `exec`. Raises PermissionError when we may not look."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as block:
-            # a NUL in front, so that the marker is found as the first variable too and never within the value
-            # of another
-            _, found, after = (b"\0" + block.read()).partition(_MARKED)
+            text = block.read()
     except _GONE:
         return None
+    if not text:
+        return ""
+    # a NUL in front, so that the marker is found as the first variable too and never within the value of another
+    _, found, after = (b"\0" + text).partition(_MARKED)
     return after.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def is_executing(pid: int) -> bool:
+    """Whether it is in the middle of an `exec`: the memory of the old program is gone, and the new one has no environment
+    yet. Its descriptors are closed by then, so whoever started it may have been told already that it runs."""
+    read = _read_stat(pid)
+    if read is None:
+        return False
+    _, fields = read
+    # A kernel thread and a zombie have no memory; an environment that is empty for good has an end.
+    return int(fields[20]) > 0 and int(fields[48]) == 0
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 from urllib.parse import quote
 
 import attrs
@@ -106,10 +108,10 @@ async def test_the_sweep_finds_what_is_left_when_guard_and_runtime_die_in_the_sa
         [[guard, _, _]] = [
             line.split() for line in (tmp_path / "hosts" / f"{key}.ledger").read_text().splitlines()[1:]
         ]
-        os.kill(int(guard), signal.SIGSTOP)  # it sees nothing of the other's death
-        os.kill(victim.pid, signal.SIGKILL)
-        # at once: when its parent ends, the system lets a stopped process go on
+        # The guard first: a stopped host sees nothing of that, while a stopped guard goes on when its parent ends.
+        os.kill(victim.pid, signal.SIGSTOP)
         os.kill(int(guard), signal.SIGKILL)
+        os.kill(victim.pid, signal.SIGKILL)
         await victim.wait()
         await dead([int(guard)])
         await some_marked(key)  # what no guard can do
@@ -197,6 +199,41 @@ async def test_a_zombie_is_dead(folder: Path) -> None:
     assert (found.hosts, found.killed, found.left, found.strangers) == (1, (), (), ())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_process_in_the_middle_of_its_exec_is_not_taken_for_one_without_a_marker() -> None:
+    seen = set[str | None]()
+    for _ in range(300):
+        with subprocess.Popen(["sleep", "600"], env={**os.environ, MARKER: f"{KEY}/1/a"}) as process:
+            seen.add(procfs.marker_of(process.pid))  # at once: the kernel has just closed what it inherited
+            process.kill()
+    assert f"{KEY}/1/a" in seen
+    assert seen <= {f"{KEY}/1/a", ""}
+
+
+async def test_a_sweep_looks_again_at_a_process_whose_exec_is_under_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[str]()
+    async with open_process(sh("exec sleep 600"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as process:
+        environment, line = f"/proc/{process.pid}/environ", f"/proc/{process.pid}/stat"
+
+        def open_before_its_end(path: str, mode: str) -> IO[bytes]:
+            """As the kernel shows it in that moment: no environment, and none announced in its line."""
+            if path == environment and len(looks) < 3:
+                looks.append(path)
+                return io.BytesIO()
+            if path == line and len(looks) < 3:
+                before, _, after = Path(path).read_bytes().rpartition(b")")
+                fields = after.split()
+                return io.BytesIO(before + b") " + b" ".join([*fields[:47], b"0", b"0", *fields[49:]]))
+            return open(path, mode)
+
+        monkeypatch.setattr(procfs, "open", open_before_its_end, raising=False)
+        (folder / f"{KEY}.ledger").write_text(title())
+        assert [one.pid for one in (await swept(folder)).killed] == [process.pid]
+        assert len(looks) == 3
+
+
 async def test_a_process_that_may_not_be_looked_at_is_told_and_not_killed(folder: Path) -> None:
     hidden = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print('ready', flush=True); time.sleep(600)"
     async with open_process(python(hidden), marker=f"{KEY}/1/a", ladder=AT_ONCE) as process:
@@ -217,7 +254,7 @@ async def test_a_process_that_may_not_be_looked_at_is_told_and_not_killed(folder
 SWEEPER = """
 import os, sys, trio
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 from proctor.runtime.processes.ledger import open_ledger
 async def main(folder):
     async with open_ledger(Path(folder)) as ledger:
