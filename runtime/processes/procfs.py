@@ -71,7 +71,7 @@ def marker_of(pid: int) -> str | None:
 
 def is_executing(pid: int) -> bool:
     """Whether it is in the middle of an `exec`: the memory of the old program is gone, and the new one has no environment
-    yet. Its descriptors are closed by then, so whoever started it may have been told already that it runs."""
+    yet. The kernel closes its descriptors before that, by which its parent knows that it runs."""
     read = _read_stat(pid)
     if read is None:
         return False
