@@ -45,6 +45,7 @@ import trio
 from proctor.actors.disk import replace_file
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.run_sizes import RunSize, RunSizes
 from proctor.actors.recording.segments import SegmentedFile
 from proctor.protocols.lenient import encoded_loosely
 from proctor.runtime.processes import (
@@ -53,6 +54,7 @@ from proctor.runtime.processes import (
     make_folder,
     make_temporary_directory,
     open_private,
+    remove_tree,
     renew_folder,
     restore_directory,
     shortage_of,
@@ -241,7 +243,7 @@ def _nothing() -> None:
     return
 
 
-_HELD = attrgetter("held")
+_HELD, _CHANGED = attrgetter("held"), attrgetter("changed")
 
 
 class Recording:
@@ -425,11 +427,11 @@ def prune(
     """
     now, total, removed = time.time() if now is None else now, 0, list[Path]()
     # The newest first: bytes are counted until the bound is passed, and what is behind that goes.
-    for changed, run in sorted(_runs_in(root), reverse=True):
-        total += _size(run)
-        old = now - changed > keep_seconds
-        if (total > keep_bytes or old) and _remove_unlocked(run):
-            removed.append(run)
+    for run in sorted(_runs_in(root, RunSizes(root, now)), key=_CHANGED, reverse=True):
+        total += run.size
+        old = now - run.changed > keep_seconds
+        if (total > keep_bytes or old) and _remove_unlocked(root / run.name):
+            removed.append(root / run.name)
     return removed
 
 
@@ -512,12 +514,37 @@ def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[f
     return out
 
 
-def _runs_in(root: Path) -> Iterator[tuple[float, Path]]:
-    for lock in root.glob("*/lock"):
-        run = lock.parent
+def _runs_in(root: Path, sizes: RunSizes) -> Iterator[RunSize]:
+    try:
+        entries = [entry for entry in os.scandir(root) if _RUN_NAME.fullmatch(entry.name)]
+    except FileNotFoundError:
+        return
+    for entry in entries:
         with suppress(FileNotFoundError):  # somebody else prunes too
-            if _RUN_NAME.fullmatch(run.name) and is_tagged(run, RUN_TAG, run.name):
-                yield _changed(run), run
+            touched = entry.stat(follow_symlinks=False).st_mtime_ns
+            if run := sizes.get(entry.name, touched) or _measure(root / entry.name, touched, sizes):
+                yield run
+    sizes.tidy()
+
+
+def _measure(path: Path, touched: int, sizes: RunSizes) -> RunSize | None:
+    tagged = is_tagged(path, RUN_TAG, path.name)
+    if not (path / "lock").exists():
+        # A removal that was cut short leaves the tag, or nothing; a young folder may be a run that is being made.
+        if sizes.now - touched / 1e9 > PRUNE_INTERVAL:
+            with suppress(OSError):
+                remove_tree(path) if tagged and len([*path.iterdir()]) == 1 else path.rmdir()
+        return None
+    if not tagged:
+        return None
+    # Looked at first: what ends during the count is counted again by the next look.
+    ended = (lock := _lock_ended(path)) is not None
+    if lock is not None:
+        os.close(lock)
+    run = RunSize(_changed(path), path.name, touched, _size(path))
+    if ended:
+        sizes.add(run)
+    return run
 
 
 def _changed(run: Path) -> float:
@@ -537,18 +564,29 @@ def _size(run: Path) -> int:
     return total
 
 
-def _remove_unlocked(run: Path) -> bool:
-    try:
-        fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+def _lock_ended(run: Path) -> int | None:
+    """The lock of a run that has ended, held; None for one that is in use."""
+    fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False
-    else:
-        # Under the lock: no owner can come to life between the look and the removal.
-        shutil.rmtree(run, ignore_errors=True)
-        return True
-    finally:
         os.close(fd)
+        return None
+    return fd
+
+
+def _remove_unlocked(run: Path) -> bool:
+    try:
+        lock = _lock_ended(run)
+    except FileNotFoundError:
+        return False
+    if lock is None:
+        return False
+    try:
+        # Under the lock: no owner can come to life between the look and the removal. The lock is removed after all but
+        # the tag: the host may end in the middle, and what is left must still be known for a run that has ended.
+        if is_tagged(run, RUN_TAG, run.name):
+            return remove_tree(run, behind="lock")
+        return False
+    finally:
+        os.close(lock)

@@ -90,8 +90,9 @@ def is_own_directory(path: Path) -> bool:
     return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def remove_tree(path: Path) -> bool:
-    """Remove a folder with all that is in it, its tag last; whether nothing is left. Never raises.
+def remove_tree(path: Path, *, behind: str = "") -> bool:
+    """Remove a folder with all that is in it, its tag last and the file `behind` just before; whether nothing is left.
+    Never raises.
 
     Links are removed, not followed; what its owner had closed against himself, as package caches are, is opened first.
     """
@@ -99,16 +100,16 @@ def remove_tree(path: Path) -> bool:
         # checked before anything is emptied: the loop below would follow the link and empty its target
         if path.is_symlink():
             path.unlink(missing_ok=True)
-    _empty(path)
+    _empty(path, behind)
     if os.path.lexists(path):
         _open_up(path)
-        _empty(path)
+        _empty(path, behind)
     return not os.path.lexists(path)
 
 
-def _empty(path: Path) -> None:
+def _empty(path: Path, behind: str) -> None:
     with suppress(OSError):
-        for inner in [*path.iterdir()]:
+        for inner in sorted(path.iterdir(), key=lambda inner: inner.name == behind):
             _remove_inner(inner)
         # the tag goes last: a folder that is half removed must still be known as ours by the next sweep
         if all(inner.name == TAG for inner in path.iterdir()):
