@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
 from proctor.actors.serving.toolset import Call, ServedTool, Toolset
 from proctor.actors.tools.tools import ToolResult, tool
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
-from tests.fakes.mcp_client import INITIALIZE, READY, calls, written
+from tests.fakes.mcp_client import INITIALIZE, READY, calls, over_streams, written
 
 
 @tool
@@ -73,6 +73,21 @@ def server(**options: Any) -> ToolsetServer:
     return ToolsetServer("things", Toolset([add, ready, WAITS, BREAKS]), version="7", **options)
 
 
+Connect = Callable[[ToolsetServer], Client]
+WAYS: Mapping[str, Connect] = {
+    "handshake": lambda things: Client(over_streams(things), mode="legacy"),
+    "stateless": lambda things: Client(over_streams(things)),
+    "the SDK's server": lambda things: Client(things.sdk),
+}
+
+
+@pytest.fixture(params=[*WAYS.values()], ids=[*WAYS])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Makes the SDK's client of a server, in each way that it has."""
+    way: Connect = request.param
+    return way
+
+
 def text_of(result: Any) -> str:
     [block] = result.content
     assert isinstance(block, TextContent)
@@ -80,8 +95,8 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.covers("R005", "R155", "R156")
-async def test_a_toolset_without_an_agent_is_served_listed_and_called() -> None:
-    async with Client(server().sdk) as client:
+async def test_a_toolset_without_an_agent_is_served_listed_and_called(connect: Connect) -> None:
+    async with connect(server()) as client:
         listed = (await client.list_tools()).tools
         assert [(each.name, each.description, each.input_schema) for each in listed] == [
             ("add", "Add two numbers.", add.declared.schema),
@@ -94,9 +109,9 @@ async def test_a_toolset_without_an_agent_is_served_listed_and_called() -> None:
 
 
 @pytest.mark.covers("L01", "L02")
-async def test_tools_are_announced_and_every_listed_name_can_be_called() -> None:
+async def test_tools_are_announced_and_every_listed_name_can_be_called(connect: Connect) -> None:
     arguments = {"add": {"a": 1}, "waits": {"seconds": 0}}
-    async with Client(server().sdk) as client:
+    async with connect(server()) as client:
         assert client.server_capabilities.tools is not None
         for each in (await client.list_tools()).tools:
             result = await client.call_tool(each.name, arguments.get(each.name, {}))
@@ -104,9 +119,9 @@ async def test_tools_are_announced_and_every_listed_name_can_be_called() -> None
 
 
 @pytest.mark.covers("R154")
-async def test_definitions_are_made_once_and_listing_again_reads_nothing() -> None:
+async def test_definitions_are_made_once_and_listing_again_reads_nothing(connect: Connect) -> None:
     things = server()
-    async with Client(things.sdk) as client:
+    async with connect(things) as client:
         read = SCHEMA.reads
         first, second = await client.list_tools(), await client.list_tools()
     assert first == second
@@ -123,33 +138,33 @@ async def test_definitions_are_made_once_and_listing_again_reads_nothing() -> No
     ],
 )
 async def test_what_a_tool_says_of_its_failure_is_a_result(
-    name: str, arguments: dict[str, Any], text: str
+    name: str, arguments: dict[str, Any], text: str, connect: Connect
 ) -> None:
-    async with Client(server().sdk) as client:
+    async with connect(server()) as client:
         result = await client.call_tool(name, arguments)
     assert result.is_error
     assert text in text_of(result)
 
 
 @pytest.mark.covers("R113")
-async def test_what_breaks_the_protocol_is_an_error_of_json_rpc() -> None:
-    async with Client(server().sdk) as client:
+async def test_what_breaks_the_protocol_is_an_error_of_json_rpc(connect: Connect) -> None:
+    async with connect(server()) as client:
         with pytest.raises(MCPError, match="Method not found"):
             await client.read_resource("file:///x")
 
 
-async def test_data_that_is_no_object_is_the_result_of_one() -> None:
+async def test_data_that_is_no_object_is_the_result_of_one(connect: Connect) -> None:
     async def gives(arguments: Mapping[str, Any], call: Call) -> ToolResult:
         return ToolResult("[1,2]", data=[1, 2])
 
     things = Toolset([ServedTool(name="gives", description="", schema={"type": "object"}, function=gives)])
-    async with Client(ToolsetServer("things", things).sdk) as client:
+    async with connect(ToolsetServer("things", things)) as client:
         result = await client.call_tool("gives")
     assert (text_of(result), result.structured_content) == ("[1,2]", {"result": [1, 2]})
 
 
-async def test_a_result_has_its_data_and_its_facts() -> None:
-    async with Client(server().sdk) as client:
+async def test_a_result_has_its_data_and_its_facts(connect: Connect) -> None:
+    async with connect(server()) as client:
         result = await client.call_tool("waits", {"seconds": 0})
     assert result.structured_content == {"n": 1}
     assert (result.meta or {})["proctor"] == {"outcome": "ok"}
@@ -229,7 +244,6 @@ async def test_lines_that_are_no_requests_are_answered_and_cost_nothing_else() -
             ('{"id": 7, "method": "ping"}', -32600, 7),
             ('{"jsonrpc": "1.0", "id": "8", "method": "ping"}', -32600, "8"),
             ('{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": [1]}', -32600, 9),
-            (deep(500), -32600, 10),
             (deep(20_000), -32700, None),
             (b'{"jsonrpc": "2.0", "id": 11, "method": "ping", "params": {"a": "\xff"}}', -32700, None),
         ):
@@ -260,7 +274,7 @@ async def test_half_a_character_in_what_a_tool_says_is_a_sign_and_ends_nothing()
         await peer.hang_up()
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(200, "result"), (260, "error"), (5000, "error")])
+@pytest.mark.parametrize(("levels", "kind"), [(200, "result"), (5000, "error")])
 async def test_a_result_that_is_nested_too_deeply_is_an_error_and_ends_nothing(
     levels: int, kind: str
 ) -> None:

@@ -22,7 +22,7 @@ LIBRARIES = frozenset({"trio", "attr", "msgspec", "cyclopts", "rich", "trio_util
 COMMANDS: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
     "--version": (("--version",), LIBRARIES),
     "run": (("run", f"scripted:{SCRIPT}", "hello", "--no-record"), ALL),
-    "serve": (("serve", "--agents", f"scripted:{SCRIPT}"), SERVERS - {"uvicorn"}),
+    "serve": (("serve", "--agents", f"scripted:{SCRIPT}"), ALL - {"jsonschema_rs"}),
 }
 
 

@@ -4,6 +4,9 @@ The list of tools is made once, with the server, and its names are the names of 
 is marked as an error; only a violation of the protocol is an error of JSON-RPC. A call that the client withdraws is
 cancelled. `stop` cancels the running calls, answers each with a result that says so, and refuses new ones.
 
+Streams are served by `Connection`, HTTP by the MCP SDK, which is imported for it: its types alone take several times as long to
+import as all that a server over stdio needs.
+
 Not here: the tools, authentication, and the sockets of HTTP.
 """
 
@@ -12,22 +15,23 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import trio
-from mcp import types
-from mcp.server import Server, ServerRequestContext, stdio
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.applications import Starlette
-from starlette.routing import Route
-from starlette.types import ASGIApp
 from trio_util import AsyncValue, wait_any
 
-from proctor.actors.gateways.mcp.wire import Wire, standard_streams
-from proctor.actors.serving.toolset import Call, Counts, ServedTool, Toolset
+from proctor.actors.gateways.mcp.connection import Connection, standard_streams
+from proctor.actors.gateways.mcp.messages import Object, Offer
+from proctor.actors.serving.toolset import Call, Counts, Send, Toolset
 from proctor.actors.tools.tools import ToolResult
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+    from starlette.types import ASGIApp
 
 GRACE = 3.0
 """Seconds in which running calls are answered at shutdown; clients kill the server after four."""
@@ -43,14 +47,12 @@ FACTS = "proctor"
 """The key in a result's `_meta` for the facts about its call."""
 _STOPPING = ToolResult("the server is stopping; the call was cancelled", is_error=True)
 
-Context = ServerRequestContext[Any]
-
 
 class ToolsetServer:
     """One server; it serves once.
 
     HTTP serves the `routes` as well, such as health and metrics, and closes sessions that are `idle` for so many seconds. Setting
-    `shutdown` has the same effect as `stop`. `sdk` is the server of the SDK, for other transports.
+    `shutdown` has the same effect as `stop`. `sdk` is a server of the SDK, for other transports.
     """
 
     def __init__(
@@ -70,14 +72,12 @@ class ToolsetServer:
         self._toolset = toolset
         self._routes = routes
         self._running = AsyncValue(frozenset[trio.CancelScope]())
-        self._listed = types.ListToolsResult(tools=[_listed(tool) for tool in toolset.tools])
-        self.sdk = Server[Any](
-            name,
+        self._offer = Offer(
+            name=name,
             version=version,
-            instructions=instructions or None,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
-            get_tool_input_schema={tool.name: tool.schema for tool in toolset.tools}.get,
+            instructions=instructions,
+            tools=[_listed(tool.name, tool.description, tool.schema) for tool in toolset.tools],
+            call=self._call,
         )
 
     @property
@@ -91,33 +91,28 @@ class ToolsetServer:
         for scope in self._running.value:
             scope.cancel("the server is stopping")
 
-    # -- requests
-
-    async def _list(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return self._listed
-
-    async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call(self, name: str, arguments: Mapping[str, Any], progress: Send | None) -> Object:
         result: ToolResult | None = None
         with trio.CancelScope() as scope:
             self._running.value |= {scope}
             try:
                 # A call that comes in the tick of the stop is refused as well.
-                result = None if self.shutdown.is_set() else await self._run_call(context, params)
+                if not self.shutdown.is_set():
+                    result = await self._run_call(name, arguments, progress)
             finally:
                 self._running.value -= {scope}
         return _to_result(_STOPPING if result is None else result)
 
-    async def _run_call(self, context: Context, params: types.CallToolRequestParams) -> ToolResult:
+    async def _run_call(self, name: str, arguments: Mapping[str, Any], progress: Send | None) -> ToolResult:
         call = Call()
 
         async def send(seconds: float, text: str) -> None:
-            await context.session.report_progress(seconds, message=_replace_surrogates(text))
+            if progress is not None:
+                await progress(seconds, _replace_surrogates(text))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.follow, send)
-            result = await self._toolset.call(params.name, params.arguments or {}, call)
+            result = await self._toolset.call(name, arguments, call)
             # Progress ends with the result: a message behind it would be about a request that is over.
             nursery.cancel_scope.cancel("the call has its result")
         return result
@@ -131,19 +126,18 @@ class ToolsetServer:
 
     async def serve_streams(self, rx: trio.abc.ReceiveStream, tx: trio.abc.SendStream) -> None:
         """Serve any two streams."""
-        # typed for files, but it uses only what a wire has
-        wire, transport = Wire(rx, tx), cast("Any", stdio).stdio_server
+        connection = Connection(self._offer, rx, tx)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end, wire, nursery.cancel_scope)
-            async with transport(wire, wire) as (read, write):
-                await self.sdk.run(read, write, self.sdk.create_initialization_options())
+            nursery.start_soon(self._end, connection, nursery.cancel_scope)
+            await connection.run()
+            nursery.cancel_scope.cancel("everything is answered")
 
-    async def _end(self, wire: Wire, scope: trio.CancelScope) -> None:
-        await wait_any(wire.closed.wait, self.shutdown.wait)
+    async def _end(self, connection: Connection, scope: trio.CancelScope) -> None:
+        await wait_any(connection.closed.wait, self.shutdown.wait)
         self.stop()
-        # Calls that were cancelled still get a reply, so the wire stays open for it.
-        with trio.move_on_after(GRACE):
-            await wire.wait_settled()
+        connection.close()
+        # Calls that were cancelled still get a reply, so the output stays open for it.
+        await trio.sleep(GRACE)
         scope.cancel("the server has stopped")
 
     # -- over HTTP
@@ -180,6 +174,8 @@ class ToolsetServer:
 
         `/mcp` accepts requests whose `Host` is one of `hosts` (`:*` for any port; None: any host) and that have no foreign `Origin`.
         """
+        from mcp.server.transport_security import TransportSecuritySettings
+
         return self.sdk.streamable_http_app(
             streamable_http_path=PATH,
             session_idle_timeout=None if math.isinf(self._idle) else self._idle,
@@ -192,27 +188,33 @@ class ToolsetServer:
             custom_starlette_routes=[*self._routes],
         )
 
+    @cached_property
+    def sdk(self) -> Server[Any]:
+        """The server of the SDK with the same tools, for HTTP and other transports."""
+        from proctor.actors.gateways.mcp.sdk import server_of
 
-def _listed(tool: ServedTool) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        description=_replace_surrogates(tool.description),
-        input_schema=_replace_surrogates(dict(tool.schema)),
-    )
+        return server_of(self._offer)
 
 
-def _to_result(result: ToolResult) -> types.CallToolResult:
-    data, facts = (_replace_surrogates(msgspec.to_builtins(one)) for one in (result.data, dict(result.facts)))
-    return types.CallToolResult(
-        content=[types.TextContent(text=_replace_surrogates(result.text))],
-        is_error=result.is_error,
-        structured_content=data if data is None or isinstance(data, dict) else {"result": data},
-        _meta={FACTS: facts} if facts else None,
-    )
+def _listed(name: str, description: str, schema: Mapping[str, Any]) -> Object:
+    return {
+        "name": name,
+        "description": _replace_surrogates(description),
+        "inputSchema": _replace_surrogates(dict(schema)),
+    }
+
+
+def _to_result(result: ToolResult) -> Object:
+    made: Object = {"content": [{"type": "text", "text": result.text}], "isError": result.is_error}
+    if (data := msgspec.to_builtins(result.data)) is not None:
+        made["structuredContent"] = data if isinstance(data, dict) else {"result": data}
+    if result.facts:
+        made["_meta"] = {FACTS: msgspec.to_builtins(dict(result.facts))}
+    return cast("Object", _replace_surrogates(made))
 
 
 def _replace_surrogates(value: Any) -> Any:
-    """Replace each lone surrogate by `?`: UTF-8 cannot encode it, and the SDK's writer would fail on it."""
+    """Replace each lone surrogate by `?`: UTF-8 cannot encode it, and a writer of JSON fails on it."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
