@@ -10,6 +10,8 @@ WORKERS ?= 5
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 BENCH_ARGS ?=
+REV ?=
+TURNS ?= 3
 EXTRAS := cli,opencode,schema,mcp,http,metrics
 SEARCHES := tests/simulation tests/runtime/test_interrupt_anywhere.py tests/actors/test_schemas.py \
   tests/protocols/opencode/test_run.py $(wildcard tests/protocols/test_anything.py tests/protocols/*/test_anything.py)
@@ -34,11 +36,11 @@ MAKEFLAGS += --jobs=2
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos bench build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos bench bench-compare build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: $(RUN_READY) ## the demo: a fleet of scripted agents, no key and no network needed
 	$(VENV)/bin/proctor up examples/demo.toml
@@ -93,6 +95,10 @@ chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5
 
 bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
 	@$(PY) -m bench $(BENCH_ARGS)
+
+bench-compare: $(BENCH_READY) ## this tree and the commit REV in turns, TURNS times; BENCH_ARGS names the script and its options
+	@test -n "$(REV)" || { echo "name the commit to compare with: make bench-compare REV=main" >&2; exit 2; }
+	@$(PY) -m bench.compare --turns $(TURNS) $(REV) $(BENCH_ARGS)
 
 build: $(DEV_READY) ## sdist and wheel into dist/
 	rm -rf dist
