@@ -175,7 +175,7 @@ class Conversation:
                     "bytes were received after the end of the stream", request="receive", phase="ended"
                 )
             return []
-        if (delta := self._lone_delta(chunk)) is not None:
+        if (delta := self.receive_delta(chunk)) is not None:
             return [delta]
         start = self._framing.offset
         lines = self._framing.feed(chunk) if chunk else self._framing.end()
@@ -187,8 +187,8 @@ class Conversation:
             self.phase = "ended"
         return out
 
-    def _lone_delta(self, chunk: bytes) -> TextDelta | None:
-        """The event of a chunk that is one line with one text delta, and None, with nothing done, for any other.
+    def receive_delta(self, chunk: bytes) -> TextDelta | None:
+        """The event of a chunk that is one line with one text delta, in place of `receive`; None, with nothing done, for any other.
 
         A CLI that streams writes line by line, so nearly every chunk of a fleet is one of these: what is for many lines, and for
         lines that change something, costs more than the event itself.

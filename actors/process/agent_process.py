@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import trio
@@ -60,6 +60,9 @@ STDERR_CHARS = 4000
 """Characters of stderr that are kept of a process that has ended: the last."""
 MAX_UNREAD = 1000
 """The most messages that wait to be written to a process that reads none."""
+
+
+_NO_STDOUT = "its stdout has ended"
 
 
 def _ignore(event: object) -> None:
@@ -121,9 +124,9 @@ class AgentProcess:
         self._logger = ProcessLogger(plan.name, plan.dialect.name, number)
         who = partial(tool_context, plan.name, conduct.context, memo)
         self._host_calls = HostCalls(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
-        self._observers = self._make_observers()
-        # a queue with a task of its own: reading never waits for writing
-        self._queue, self._queued = trio.open_memory_channel[tuple[bytes, _Post | None]](MAX_UNREAD)
+        # written by a task of its own, which is there while there is something: reading never waits for writing
+        self._queue: list[tuple[bytes, _Post | None]] = []
+        self._is_ready = self._writes = False
 
     # -- life
 
@@ -150,7 +153,9 @@ class AgentProcess:
                 # When the process has ended, on every path: the files may hold secrets.
                 opening.clear()
             if not ready:
-                raise self._refusal()
+                raise self._failure or start_failure(
+                    self.plan.name, self._refusal_text, self.exit, self.stderr_end(), self.resume
+                )
         finally:
             self._payload_files.clear()
             self._finish()
@@ -161,22 +166,26 @@ class AgentProcess:
             # The socket of the tools first: a CLI connects to it as soon as it runs.
             async with tools, transport.connect():
                 self._transport, self.pid = transport, transport.pid
-                return await self._run_process(slot, task_status)
+                try:
+                    return await self._run_process(slot, task_status)
+                finally:
+                    self._writes = True  # by no task any more
 
     async def _run_process(self, slot: StartSlot, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(slot.release_after, self._greeted)
             # Before the greeting: a CLI that writes first would block on a full pipe.
             self._nursery.start_soon(self._read_output)
-            self._nursery.start_soon(self._write_queued)
             if self._tools is not None:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
                 self._logger.ready(self.pid)
+                self._is_ready = True
                 # Only a process that has answered the greeting is ready: one that hangs is an error of its start.
                 task_status.started()
                 self._nursery.start_soon(self._watch)
-                self._nursery.start_soon(self._watch_output)
+                if self._drained.is_set():
+                    self._nursery.start_soon(self._exit_in_time, _NO_STDOUT)
                 self.exit = await self.transport.wait()
                 # The exit first, then the rest of the output: the last frames often say why.
                 await self._drained.wait()
@@ -242,10 +251,7 @@ class AgentProcess:
 
     def post(self, prompt: v.Prompt, written: Written) -> None:
         """Write a prompt behind what is queued; never waits. Raises as `send` does for one that makes no sense now."""
-        try:
-            self._queue.send_nowait((self._encode(prompt), (prompt, written)))
-        except trio.WouldBlock:
-            self._on_unread()
+        self._write_soon(self._encode(prompt), (prompt, written))
 
     def _encode(self, request: v.AnyRequest) -> bytes:
         if isinstance(request, v.Prompt):
@@ -285,8 +291,19 @@ class AgentProcess:
         if request is not None and self.conversation.closes_stdin:
             self._transport.end_input()
 
+    def _write_soon(self, data: bytes, post: _Post | None = None) -> None:
+        if len(self._queue) >= MAX_UNREAD:
+            self.note("not_reading", f"the CLI left {MAX_UNREAD} replies unread; stopping it")
+            self.kill()
+            return
+        self._queue.append((data, post))
+        if not self._writes:
+            self._writes = True  # at once: a task that is to start does not run yet
+            self._nursery.start_soon(self._write_queued)
+
     async def _write_queued(self) -> None:
-        async for data, post in self._queued:
+        while self._queue:
+            data, post = self._queue.pop(0)
             if post is None:
                 with suppress(ProcessGone, StdinClosed):  # a reply: its process is about to end
                     await self._write(data)
@@ -298,6 +315,7 @@ class AgentProcess:
                 written(error)
             else:
                 written(None)
+        self._writes = False  # the queue is empty still: there was no checkpoint
 
     async def stop(self, by: Stopper) -> None:
         """Run the stop sequence of the dialect, fitted into the plan's shutdown time, and wait for the end."""
@@ -380,11 +398,6 @@ class AgentProcess:
             await self._drained.wait()
         return ready
 
-    def _refusal(self) -> AgentError:
-        return self._failure or start_failure(
-            self.plan.name, self._refusal_text, self.exit, self.stderr_end(), self.resume
-        )
-
     @property
     def _refusal_text(self) -> str | None:
         ending = self.liveness.ending
@@ -407,12 +420,19 @@ class AgentProcess:
         # After the end of its output no greeting comes: the start must not wait for its time-out.
         self._greeted.set()
         self._drained.set()
+        if self._is_ready:  # else the start has to end first
+            await self._exit_in_time(_NO_STDOUT)
 
     def _on_output(self, chunk: bytes) -> None:
-        self.liveness.on_output()
+        conversation, now = self.conversation, trio.current_time()
+        self.liveness.on_output(now)
         # On disk before it is decoded: a frame that breaks the decoder can be replayed.
-        self._recording.stdout(chunk, self.conversation.frames)
-        self._on_events(self.conversation.receive(chunk))
+        self._recording.stdout(chunk, conversation.frames, now)
+        # A text delta changes nothing but the log: what is for all other events costs more than the event.
+        if (delta := conversation.receive_delta(chunk)) is not None:
+            self.log.append([delta])
+            return
+        self._on_events(conversation.receive(chunk))
         self._stop_if_garbled()
 
     def _stop_if_garbled(self) -> None:
@@ -426,49 +446,29 @@ class AgentProcess:
         self._on_events(self.conversation.feed_stderr(data))
 
     def _on_events(self, events: list[v.AnyEvent]) -> None:
-        observers, start = self._observers, 0
-        unobserved = observers.keys().isdisjoint(map(type, events))
+        start = 0
+        unobserved = self._OBSERVED.isdisjoint(map(type, events))
         for place, event in enumerate(() if unobserved else events):
-            observe = observers.get(type(event))
-            if observe is not None:
+            if type(event) in self._OBSERVED:
                 self.log.append(
                     events[start:place]
                 )  # a listener's notes come before the event they are about
                 start = place
-                observe(event)
+                self.liveness.observe(event)
+                if (observe := self._OBSERVERS.get(type(event))) is not None:
+                    observe(self, event)
                 self.liveness.reschedule()
                 self._notify(event)
         self.log.append(events[start:] if start else events)
         # After the events: a reply must not be on its way before its question is in the log.
         if replies := self.conversation.data_to_send():
-            try:
-                self._queue.send_nowait((replies, None))
-            except trio.WouldBlock:
-                self._on_unread()
+            self._write_soon(replies)
         if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
-    def _on_unread(self) -> None:
-        self.note("not_reading", f"the CLI left {MAX_UNREAD} replies unread; stopping it")
-        self.kill()
-
     # -- what the events change
 
-    def _make_observers(self) -> dict[type, Callable[[Any], None]]:
-        observers = self.liveness.observers()
-        for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
-            observers[kind] = _ignore  # for the listener alone
-        return {
-            **observers,
-            v.TurnEnded: partial(self._on_turn_ended, observers[v.TurnEnded]),
-            v.ToolRequested: self._on_host_call,
-            v.HookCalled: self._on_host_call,
-            v.RequestWithdrawn: self._host_calls.withdraw,
-            v.ApprovalRequested: self._on_question,
-        }
-
-    def _on_turn_ended(self, observe: Listener, event: v.TurnEnded) -> None:
-        observe(event)
+    def _on_turn_ended(self, event: v.TurnEnded) -> None:
         if not self.ended_by_stop(event):
             self._logger.ended(event)
         if self.plan.launch.mode == "oneshot":
@@ -483,23 +483,29 @@ class AgentProcess:
         if not (self._tools and isinstance(request, v.ToolReturn) and await self._tools.give(request)):
             await self.send(request)
 
-    def _on_host_call(self, event: HostCall) -> None:
-        self._host_calls.take(event, self._nursery)
+    def _on_host_call(self, event: HostCall | v.RequestWithdrawn) -> None:
+        if isinstance(event, v.RequestWithdrawn):
+            self._host_calls.withdraw(event)
+        else:
+            self._host_calls.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
         servers = self.conversation.memo.launch.mcp
         approved = is_approved(servers, event.tool) or self._payload_files.may_read(event)
         self._nursery.start_soon(answer_question, event, self.plan.conduct, self.send, self.note, approved)
 
+    _OBSERVERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        v.TurnEnded: _on_turn_ended,
+        v.ApprovalRequested: _on_question,
+        **dict.fromkeys((v.ToolRequested, v.HookCalled, v.RequestWithdrawn), _on_host_call),
+    }
+    _OBSERVED = frozenset((*Liveness.OBSERVERS, *_OBSERVERS, v.Started, v.ApprovalWithdrawn, v.Steered))
+
     # -- clocks and the end
 
     async def _watch(self) -> None:
         stall = await self.liveness.wait()
         await self.give_up(stall.clock, stall.text, "eof" if stall.clock == "exit" else "stall")
-
-    async def _watch_output(self) -> None:
-        await self._drained.wait()
-        await self._exit_in_time("its stdout has ended")
 
     async def _exit_in_time(self, why: str) -> None:
         seconds = self.plan.clocks.final
@@ -521,12 +527,14 @@ class AgentProcess:
         with self.liveness.awaiting(request) as awaited:
             for number, stage in enumerate(REPLY_STEPS[type(request)]):
                 # At the beginning of each stage: only what was done within it counts.
-                before = activity_of(self.transport.pid)
+                before = self._activity
                 if await awaited.is_answered_within(REPLY_TIMEOUT):
-                    self._on_reply(f"{name!r} was answered", late=number > 0)
+                    if number > 0:
+                        self.note("responsive", f"{name!r} was answered")
                     return
                 why = f"no answer to {name!r} for {(number + 1) * REPLY_TIMEOUT:g} s"
-                idle = self.liveness.silent_for >= REPLY_TIMEOUT and not self._has_worked_since(before)
+                silent = self.liveness.silent_for >= REPLY_TIMEOUT
+                idle = silent and not self._activity.has_worked_since(before)
                 if stage == "stop" or (stage == "look" and idle):
                     await self.give_up("reply", why)
                     return
@@ -535,21 +543,18 @@ class AgentProcess:
                     again = msgspec.structs.replace(request, id=str(uuid.uuid4()))
                     awaited.ids.add(again.id)
                     self._nursery.start_soon(self._repeat, again)
-        self._on_reply(f"{name!r} was not answered, but its process works", late=True)
-
-    def _on_reply(self, text: str, *, late: bool) -> None:
-        if late:
-            self.note("responsive", text)
-
-    def _has_worked_since(self, before: Activity) -> bool:
-        return activity_of(self.transport.pid).has_worked_since(before)
+        self.note("responsive", f"{name!r} was not answered, but its process works")
 
     async def _repeat(self, request: v.AnyRequest) -> None:
         with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
             await self._write(self.conversation.send(request))
 
+    @property
+    def _activity(self) -> Activity:
+        return activity_of(self.transport.pid)
+
     def _evidence(self, before: Activity | None = None) -> str:
-        found = activity_of(self.transport.pid).describe(before)
+        found = self._activity.describe(before)
         return f"{self.transport.condition}; {found}; stderr ends {self.stderr_end(300)!r}"
 
     def _ladder(self) -> tuple[Step, ...]:
@@ -571,12 +576,8 @@ class AgentProcess:
                 self._finish_transport(self._transport)
 
     def _close_recording(self) -> None:
-        self._recording.close(
-            exit=str(self.exit),
-            outcome=self.outcome,
-            stopper=self.stopper,
-            stdout_lines=self.conversation.frames,
-        )
+        facts = {"outcome": self.outcome, "stopper": self.stopper, "stdout_lines": self.conversation.frames}
+        self._recording.close(exit=str(self.exit), **facts)
 
     def _finish_transport(self, transport: Transport) -> None:
         self.exit = transport.exit or self.exit

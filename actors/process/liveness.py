@@ -16,11 +16,10 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import attrs
 import trio
-from trio_util import RepeatedEvent
 
 from proctor.actors.delivery import Sent, Stage
 from proctor.actors.outcomes import Outcome
@@ -217,8 +216,7 @@ class Liveness:
         self._awaited: list[PendingReply] = []
         self._last_output = self._held_until = self._last_check = 0.0
         self._suspect: Bound | None = None
-        self._alarm = math.inf
-        self._changed = RepeatedEvent()
+        self._alarm = trio.CancelScope()  # what the waiter sleeps in, until its deadline
 
     # -- the current request
 
@@ -230,10 +228,7 @@ class Liveness:
             self.sent, self._is_interrupted, self._frozen = "unknown", False, None
             if self._conversation.memo.mode == "session":
                 self.ending = None  # of the turn before
-            # In any case: without a running turn the waiter sleeps without an alarm.
-            self._changed.set()
-            return
-        if isinstance(request, v.Interrupt):
+        elif isinstance(request, v.Interrupt):
             self._is_interrupted = True
         self.reschedule()
 
@@ -262,16 +257,14 @@ class Liveness:
 
     # -- signs of life
 
-    def on_output(self) -> None:
-        """Record a sign of life, now. Cheap: for every read."""
-        self._last_output = trio.current_time()
+    def on_output(self, now: float) -> None:
+        """Record a sign of life. Cheap: for every read."""
+        self._last_output = now
 
     def reschedule(self) -> None:
-        """Reconsider the clocks after an event that they depend on. Wakes the waiter only when its alarm comes sooner."""
-        # Output only moves the alarm back, which wakes no task: the waiter looks again when the old alarm
-        # rings.
-        if trio.current_time() + self._left() < self._alarm:
-            self._changed.set()
+        """Reconsider the clocks after an event that they depend on. Wakes no task."""
+        # Only forward: output moves the alarm back all the time, and the waiter looks again when the old one rings.
+        self._alarm.deadline = min(self._alarm.deadline, trio.current_time() + self._left())
 
     @property
     def silent_for(self) -> float:
@@ -281,10 +274,8 @@ class Liveness:
     async def wait(self) -> Stall:
         """Wait until a clock has run out."""
         while True:
-            self._alarm = trio.current_time() + self._left()
-            with trio.move_on_at(max(trio.current_time(), self._alarm)):
-                await self._changed.wait()
-                continue
+            with trio.CancelScope(deadline=trio.current_time() + max(0.0, self._left())) as self._alarm:
+                await trio.sleep_forever()
             # This host may have been slow itself: what lies in the pipe is read first, and sets the clock
             # back.
             await trio.sleep(READ_GRACE)
@@ -361,18 +352,10 @@ class Liveness:
 
     # -- what events tell
 
-    def observers(self) -> dict[type, Callable[[Any], None]]:
-        """Event → what is to be called with it."""
-        return {
-            v.TurnStarted: self._on_turn_started,
-            v.TurnEnded: self._on_turn_ended,
-            v.ToolCall: self._on_tool_call,
-            v.ToolResult: self._on_tool_result,
-            v.Retrying: self._on_retrying,
-            v.LimitReached: self._on_limit,
-            v.Notice: self._on_notice,
-            v.Answered: self._on_answered,
-        }
+    def observe(self, event: v.AnyEvent) -> None:
+        """Take in an event, if it is of a type in `OBSERVERS`."""
+        if (observe := self.OBSERVERS.get(type(event))) is not None:
+            observe(self, event)
 
     def _on_turn_started(self, event: v.TurnStarted) -> None:
         self.tools.clear()
@@ -409,3 +392,16 @@ class Liveness:
             # An `Answered` says only that the interrupt was taken; the end of the turn is its answer.
             if event.request in awaited.ids and awaited.kind is not v.Interrupt:
                 awaited.answered.set()
+
+    # one table for all: a bound method for each row would cost each process more than the rest of its clocks
+    OBSERVERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        v.TurnStarted: _on_turn_started,
+        v.TurnEnded: _on_turn_ended,
+        v.ToolCall: _on_tool_call,
+        v.ToolResult: _on_tool_result,
+        v.Retrying: _on_retrying,
+        v.LimitReached: _on_limit,
+        v.Notice: _on_notice,
+        v.Answered: _on_answered,
+    }
+    """Event → what it changes."""

@@ -1,8 +1,9 @@
 """One agent's events, in order, for any number of readers.
 
 Guarantees: an appended event is never changed; each reader sees every event from its position on, in order; a slow reader
-costs disk, never memory, and never slows the writer. A bounded window of the newest events is kept in
-memory; the log is a file of NDJSON, read back when a reader has fallen behind the window. With a `limit` the oldest
+costs disk, never memory, and never slows the writer. The newest events are kept in memory: `RECENT_EVENTS` where the disk
+has them, too, and a window of them while it does not; the log is a file of NDJSON, read back when a reader has fallen behind
+those. With a `limit` the oldest
 segments of the file go first. A reader that stands where events are missing, because they were removed or a disk that was full
 did not take them, gets one `Notice` with the code `events_dropped`, whose `data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
 machine leaves it, is gone on with behind its last whole event.
@@ -36,13 +37,15 @@ from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
+RECENT_EVENTS = 128
+"""Events in memory of a log that the disk takes. Some readers are a little behind; each event costs 150 bytes."""
 _STRIDE = 256 * 2**10
 SEGMENTS = 8
 """Parts of a file with a limit; one of them is removed at a time."""
 _SHARES = 16
 """Small batches are held together up to this part of a window."""
 
-_FEW = 64
+_FEW = 32
 """Events up to which they are; a window is narrowed by whole batches."""
 
 
@@ -151,7 +154,8 @@ class EventLog:
 
     def _encode(self, events: Sequence[AnyEvent]) -> bytes:
         try:
-            return self._encoder.encode_lines(events)
+            # a list: of what it has to make one of, msgspec (0.22) keeps that list for the life of the program
+            return self._encoder.encode_lines(events if isinstance(events, list) else [*events])
         except UnicodeEncodeError:  # a path in it is not UTF-8, which JSON has no way to write
             return b"".join(encoded_loosely(event) + b"\n" for event in events)
 
@@ -308,6 +312,8 @@ class EventLog:
         most, most_bytes = self._limits
         if self._held > most_bytes:
             return True
+        if self._written:  # what the disk has need not be here as well
+            most = min(most, RECENT_EVENTS)
         # a reader that was woken may run after the next append; the batch it was woken for is not read from disk
         return len(self._batches) > 2 and self._end - self._start > most
 

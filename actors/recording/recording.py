@@ -31,8 +31,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -112,7 +111,7 @@ class RunDirectory:
         self._listen, self._required = listen, required
         self._agent = agent
         self._share = None if limit is None else limit // 2
-        self._closed: deque[tuple[Path, int]] = deque()
+        self._closed: list[tuple[Path, int]] = []
         self._closed_bytes = 0
         self._current: Recording | None = None
         self._lock = -1
@@ -224,7 +223,7 @@ class RunDirectory:
             return
         while self._closed_bytes + current.held > share:
             if self._closed:
-                path, size = self._closed.popleft()
+                path, size = self._closed.pop(0)
                 self._closed_bytes -= size
                 shutil.rmtree(path, ignore_errors=True)
             elif not current.drop_oldest():
@@ -267,8 +266,8 @@ class Recording:
         self._meta: dict[str, Any] = {}
         self._hidden: tuple[bytes, ...] = ()
         self._in_times = array("d")
-        self._out_times = array("d")
-        self._out_frames = array("q")
+        self._line_times = array("f")  # single precision: to a millisecond over hours
+        self._last_read = 0.0
         self._divided = list[str]()
         self._closed = False
         self.held = 0
@@ -305,12 +304,19 @@ class Recording:
         self._meta.update(facts)
         self._renew_meta()
 
-    def stdout(self, data: bytes, frame: int) -> None:
-        """Bytes as read; `frame` is the number of the first line that ends in them."""
+    def stdout(self, data: bytes, frame: int, now: float | None = None) -> None:
+        """Bytes as read (`now`); `frame` is the number of the first line that ends in them."""
         self._append(_STDOUT, data)
-        if len(self._out_times) < _TIMES:
-            self._out_times.append(trio.current_time() - self._t0)
-            self._out_frames.append(frame)
+        self._time_lines(frame)
+        self._last_read = (trio.current_time() if now is None else now) - self._t0
+
+    def _time_lines(self, lines: int) -> None:
+        """Note when the lines before this one came, with the last bytes that were read; nothing is noted of too many."""
+        times = self._line_times
+        if lines > _TIMES:
+            del times[:]
+        elif lines > len(times):
+            times.extend([self._last_read] * (lines - len(times)))
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Write these texts nowhere: where one is a whole string in the input, stars stand for it."""
@@ -344,9 +350,9 @@ class Recording:
             return
         self._closed = True
         wall = round(trio.current_time() - self._t0, 4)
-        self._meta.update(**facts, wall_s=wall, stdin_times_s=_rounded(self._in_times).tolist())
-        times = _spread(self._out_frames, _rounded(self._out_times), facts.get("stdout_lines", 0))
-        self._meta.update(line_times_s=times)
+        self._meta.update(**facts, wall_s=wall, stdin_times_s=_rounded(self._in_times))
+        self._time_lines(facts.get("stdout_lines", 0))
+        self._meta.update(line_times_s=_rounded(self._line_times))
         try:
             self._renew_meta()
         finally:
@@ -397,8 +403,8 @@ class Recording:
             raise RecordingFailed(str(self.path), error) from error
 
 
-def _rounded(seconds: array[float]) -> array[float]:
-    return array("d", (round(each, 4) for each in seconds))
+def _rounded(seconds: array[float]) -> list[float]:
+    return [round(each, 4) for each in seconds]
 
 
 def write_private(path: Path, content: str | bytes) -> None:
@@ -503,15 +509,6 @@ def _new_lock(folder: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[float]:
-    if lines > _TIMES:
-        return []
-    out: list[float] = []
-    for at, following in zip(times, [*frames[1:], lines], strict=False):
-        out += [at] * (following - len(out))
-    return out
 
 
 def _runs_in(root: Path, sizes: RunSizes) -> Iterator[RunSize]:

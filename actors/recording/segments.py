@@ -18,7 +18,6 @@ import errno
 import os
 import re
 import tempfile
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,11 +49,17 @@ class SegmentedFile:
     Raises `RecordingFailed` when it cannot be opened.
     """
 
+    # without a dictionary each: an agent has four of them open
+    __slots__ = (
+        *("_begin", "_first", "_line_ended", "_old", "_segment", "_size", "_torn"),
+        *("fd", "held", "path", "units"),
+    )
+
     def __init__(self, path: Path, *, segment: int | None = None, fd: int = -1) -> None:
         self.path = path
         self.units = 0
         self._segment = segment
-        self._old: deque[Segment] = deque()
+        self._old: list[Segment] = []
         self._first = self._begin = self._size = 0
         self._torn = False
         self._line_ended = True
@@ -159,7 +164,7 @@ class SegmentedFile:
             segment.path.unlink(missing_ok=True)
         except OSError:  # it stays in the list: an uncounted file would leave a hole behind it
             return False
-        self._old.popleft()
+        del self._old[0]
         self.held -= segment.size
         self._old.extend([] if marker is None else [marker])
         return True
@@ -255,7 +260,7 @@ class SegmentedFile:
         # Only when the copy is whole: an error leaves the log where it was.
         os.close(self.fd)
         self.fd, self.path = fd, path
-        self._old = deque(attrs.evolve(old, path=path.with_name(old.path.name)) for old in self._old)
+        self._old = [attrs.evolve(old, path=path.with_name(old.path.name)) for old in self._old]
 
     def _rotate(self) -> None:
         assert self._segment is not None

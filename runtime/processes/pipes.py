@@ -116,9 +116,12 @@ class OutputPipe(_Descriptor):
             if hub is None:
                 return
             self._hand_over = waiting = _HandOver(hub, trio.lowlevel.current_task())
-            await trio.lowlevel.wait_task_rescheduled(self._abort_hand_over)
-            if waiting.error is not None:
-                raise waiting.error
+            try:
+                await trio.lowlevel.wait_task_rescheduled(self._abort_hand_over)
+            finally:
+                # in place of a cancellation, too: the bytes were taken, and only the error says what became of them
+                if waiting.error is not None:
+                    raise waiting.error
 
     def take_over(self) -> None:
         """Make the present consumer give up; the next to receive is the consumer."""
@@ -166,18 +169,20 @@ class OutputPipe(_Descriptor):
             self._end_hand_over()
             return 0
         if data:
+            waiting = self._hand_over  # before the call, which may end it: by a cancellation of its own task
             try:
                 take(data)
             except BaseException as error:  # noqa: BLE001  raised in the task that handed it over
-                self._end_hand_over(error)
+                if waiting is not None:
+                    waiting.error = error
+                self._end_hand_over()
         return len(data or b"")
 
-    def _end_hand_over(self, error: BaseException | None = None) -> None:
+    def _end_hand_over(self) -> None:
         waiting, self._hand_over = self._hand_over, None
         if waiting is not None:
             # in the same step: the caller may close the descriptor next
             waiting.hub.forget(self._fd)
-            waiting.error = error
             trio.lowlevel.reschedule(waiting.task)
 
     def _abort_hand_over(self, _: object) -> trio.lowlevel.Abort:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.eventlog import Cursor, EventLog
+from proctor.actors.recording.eventlog import RECENT_EVENTS, WINDOW_EVENTS, Cursor, EventLog
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
 from tests.actors.full_disk import disk_at
 from tests.runtime.belongings import descriptors, descriptors_at_first
@@ -132,6 +133,42 @@ async def test_the_window_is_bounded_in_events_and_in_bytes() -> None:
     assert by_bytes.statistics().window_bytes <= 10_000
     by_count.release()
     by_bytes.release()
+
+
+@pytest.mark.covers("R052")
+async def test_a_log_keeps_few_events_in_memory_while_the_disk_takes_them_and_a_window_while_it_does_not(
+    tmp_path: Path,
+) -> None:
+    log = EventLog(tmp_path / "events.ndjson", failed=lambda error: None)
+
+    def in_memory_after(count: int) -> int:
+        for _ in range(count):
+            log.append(deltas(log.end, 1))
+        statistics = log.statistics()
+        return statistics.end - statistics.window_start
+
+    assert RECENT_EVENTS // 2 < in_memory_after(2000) <= RECENT_EVENTS
+    with disk_at(tmp_path) as disk:
+        disk.full = True
+        assert WINDOW_EVENTS - RECENT_EVENTS < in_memory_after(3000) <= WINDOW_EVENTS
+    log.resume()
+    assert in_memory_after(100) <= RECENT_EVENTS
+    log.close()
+    seen = await everything(log)
+    assert [*map(type, seen)].count(Notice) == 1
+    assert seen[-WINDOW_EVENTS // 2 :] == deltas(5100 - WINDOW_EVENTS // 2, WINDOW_EVENTS // 2)
+    log.release()
+
+
+def test_events_that_are_appended_as_a_tuple_leave_nothing_behind() -> None:
+    log = EventLog()
+    gc.collect()
+    before = {id(thing) for thing in gc.get_objects()}
+    for number in range(100):
+        log.append(tuple(deltas(number, 1)))
+    left = [thing for thing in gc.get_objects() if id(thing) not in before]
+    assert [thing for thing in left if type(thing).__name__ == "tuple_iterator"] == []
+    log.release()
 
 
 async def test_events_that_come_alone_are_read_from_every_place_in_order() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.recording import RunDirectory, prune, remove_old_files, untagged_runs
@@ -185,6 +186,19 @@ def test_a_clock_that_runs_ahead_removes_nothing_that_a_host_has_seen_made(tmp_p
     run.close()
     assert prune(tmp_path, keep_seconds=1000, now=time.time()) == []
     assert prune(tmp_path, keep_seconds=1000, now=time.time() + 1e4) == [run.path]
+
+
+async def test_a_recording_times_each_line_by_the_read_that_ended_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    run = RunDirectory(tmp_path, "a")
+    recording = run.open_incarnation()
+    for data, line in ((b"1\n2\n3", 0), (b"3", 2), (b"\n4\n", 2), (b"5", 4)):
+        recording.stdout(data, line)
+        await trio.sleep(1.25)
+    recording.close(stdout_lines=5)
+    assert json.loads((recording.path / "meta.json").read_bytes())["line_times_s"] == [0, 0, 2.5, 2.5, 3.75]
+    run.close()
 
 
 async def test_a_recording_of_more_lines_than_it_times_has_no_line_times(tmp_path: Path) -> None:

@@ -189,6 +189,21 @@ async def test_what_a_function_raises_is_raised_where_it_was_given_and_the_next_
     assert [await out.receive() for _ in range(2)] == [b"second", b""]
 
 
+async def test_what_a_function_raises_after_it_has_cancelled_its_own_task_is_raised_there() -> None:
+    out, fd = output_pipe()
+    scope = trio.CancelScope()
+
+    def take(data: bytes) -> None:
+        scope.cancel()
+        raise Enough
+
+    os.write(fd, b"first")
+    with pytest.raises(Enough), scope:
+        await out.hand_over(take)
+    os.close(fd)
+    assert await out.receive() == b""
+
+
 async def test_one_that_is_cancelled_leaves_what_it_did_not_take() -> None:
     out, fd = output_pipe()
     taken = list[bytes]()
