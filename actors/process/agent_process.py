@@ -527,14 +527,13 @@ class AgentProcess:
         with self.liveness.awaiting(request) as awaited:
             for number, stage in enumerate(REPLY_STEPS[type(request)]):
                 # At the beginning of each stage: only what was done within it counts.
-                before = self._activity
+                before = activity_of(self.transport.pid)
                 if await awaited.is_answered_within(REPLY_TIMEOUT):
-                    if number > 0:
-                        self.note("responsive", f"{name!r} was answered")
+                    self._on_reply(f"{name!r} was answered", late=number > 0)
                     return
                 why = f"no answer to {name!r} for {(number + 1) * REPLY_TIMEOUT:g} s"
                 silent = self.liveness.silent_for >= REPLY_TIMEOUT
-                idle = silent and not self._activity.has_worked_since(before)
+                idle = silent and not activity_of(self.transport.pid).has_worked_since(before)
                 if stage == "stop" or (stage == "look" and idle):
                     await self.give_up("reply", why)
                     return
@@ -543,18 +542,18 @@ class AgentProcess:
                     again = msgspec.structs.replace(request, id=str(uuid.uuid4()))
                     awaited.ids.add(again.id)
                     self._nursery.start_soon(self._repeat, again)
-        self.note("responsive", f"{name!r} was not answered, but its process works")
+        self._on_reply(f"{name!r} was not answered, but its process works", late=True)
+
+    def _on_reply(self, text: str, *, late: bool) -> None:
+        if late:
+            self.note("responsive", text)
 
     async def _repeat(self, request: v.AnyRequest) -> None:
         with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
             await self._write(self.conversation.send(request))
 
-    @property
-    def _activity(self) -> Activity:
-        return activity_of(self.transport.pid)
-
     def _evidence(self, before: Activity | None = None) -> str:
-        found = self._activity.describe(before)
+        found = activity_of(self.transport.pid).describe(before)
         return f"{self.transport.condition}; {found}; stderr ends {self.stderr_end(300)!r}"
 
     def _ladder(self) -> tuple[Step, ...]:

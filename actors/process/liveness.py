@@ -274,8 +274,10 @@ class Liveness:
     async def wait(self) -> Stall:
         """Wait until a clock has run out."""
         while True:
-            with trio.CancelScope(deadline=trio.current_time() + max(0.0, self._left())) as self._alarm:
-                await trio.sleep_forever()
+            # Again where output has come since the alarm was set: of one that works each alarm rings so.
+            while (left := self._left()) > 0:
+                with trio.CancelScope(deadline=trio.current_time() + left) as self._alarm:
+                    await trio.sleep_forever()
             # This host may have been slow itself: what lies in the pipe is read first, and sets the clock
             # back.
             await trio.sleep(READ_GRACE)
