@@ -30,7 +30,10 @@ INVALID_PARAMS, INTERNAL_ERROR, UNSUPPORTED_REVISION = -32602, -32603, -32022
 
 _PREFIX = "io.modelcontextprotocol/"
 _TOOLS = frozenset({"tools/list", "tools/call"})
-_METHODS = {False: _TOOLS | {"initialize", "ping"}, True: _TOOLS | {"server/discover"}}
+_METHODS: Mapping[bool, frozenset[str]] = {
+    False: _TOOLS | {"initialize", "ping"},
+    True: _TOOLS | {"server/discover"},
+}
 """The methods of both ways; True for the stateless one."""
 
 Id = int | str
