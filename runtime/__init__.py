@@ -1,152 +1,160 @@
-"""Supervision of anything: actors, mailboxes, supervisors, names."""
+"""Supervision of anything: actors, mailboxes, supervisors, names.
+
+A public name is imported when it is first used: the supervision of a tree takes longer to import than Trio, and a program that runs
+one agent needs none of it.
+"""
 
 from __future__ import annotations
 
-from proctor.runtime.addresses import AnyAddress, AnyRef
-from proctor.runtime.errors import (
-    ActorExited,
-    ActorRestarting,
-    AlreadyPresent,
-    AlreadyRegistered,
-    AlreadyStarted,
-    CallingSelf,
-    CallTimeout,
-    InvalidSpec,
-    MailboxFull,
-    MaxChildren,
-    MaxRestartsExceeded,
-    NoMailbox,
-    NoPartitions,
-    NotFound,
-    PoolOverloaded,
-    ProbeFailed,
-    Restarting,
-    ResultTaken,
-    Running,
-    StartError,
-    StartTimeout,
-    StreamClosed,
-    StreamError,
-    SupervisionError,
-    TaskTimeout,
-    UnknownMessage,
-    WatchdogTimeout,
-    WouldDeadlock,
-)
-from proctor.runtime.events import (
-    ChildAdopted,
-    ChildExited,
-    ChildOrphaned,
-    ChildOverdue,
-    ChildReady,
-    ChildRestarting,
-    ChildStarted,
-    ChildTerminated,
-    ChildUnresponsive,
-    DeadLetter,
-    Deadlock,
-    LateReply,
-    MaxRestarts,
-    RunSkipped,
-    ShutdownFailed,
-    StartFailed,
-    Subscription,
-    SupervisorEvent,
-    SupervisorStarted,
-    SupervisorStopped,
-)
-from proctor.runtime.exits import (
-    Crash,
-    DeliveryError,
-    DoNotRestart,
-    Exit,
-    ExitReason,
-    ExitStatus,
-    FinalShutdown,
-    Killed,
-    NoProc,
-    Normal,
-    RuntimeFault,
-    Shutdown,
-    TerminateTree,
-    TreeShutdown,
-    is_clean,
-)
-from proctor.runtime.messaging import (
-    IDLE,
-    IGNORE,
-    NO_REPLY,
-    Actor,
-    ActorContext,
-    Address,
-    Call,
-    ChildCounts,
-    ChildInfo,
-    Continue,
-    Down,
-    ExitSignal,
-    Monitor,
-    Name,
-    Ref,
-    Registry,
-    Reply,
-    Request,
-    Requests,
-    Sink,
-    Stop,
-    Stream,
-    SupervisorHandle,
-    TreeNode,
-    current_actor,
-    link,
-    reply,
-    reply_error,
-    unlink,
-)
-from proctor.runtime.processes import (
-    Command,
-    File,
-    Ledger,
-    Notify,
-    Orphan,
-    Output,
-    Port,
-    PortTaken,
-    Process,
-    ProcessError,
-    Readiness,
-    Step,
-    Swept,
-    current_ledger,
-    open_ledger,
-    open_process,
-)
-from proctor.runtime.run import run
-from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
-from proctor.runtime.supervision import (
-    AnySupervisor,
-    DynamicSupervisor,
-    PartitionStatistics,
-    PartitionSupervisor,
-    Supervisor,
-    Task,
-    TaskExit,
-    TaskResult,
-    TaskStream,
-    TaskSupervisor,
-    dynamic_supervisor_spec,
-    open_dynamic_supervisor,
-    open_partition_supervisor,
-    open_supervisor,
-    open_task_supervisor,
-    partition_supervisor_spec,
-    plain_environment,
-    process,
-    scheduled,
-    supervisor_spec,
-    task_supervisor_spec,
-)
-from proctor.runtime.task_status import ChildStatus
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proctor.runtime.addresses import AnyAddress, AnyRef
+    from proctor.runtime.entry_point import run
+    from proctor.runtime.errors import (
+        ActorExited,
+        ActorRestarting,
+        AlreadyPresent,
+        AlreadyRegistered,
+        AlreadyStarted,
+        CallingSelf,
+        CallTimeout,
+        InvalidSpec,
+        MailboxFull,
+        MaxChildren,
+        MaxRestartsExceeded,
+        NoMailbox,
+        NoPartitions,
+        NotFound,
+        PoolOverloaded,
+        ProbeFailed,
+        Restarting,
+        ResultTaken,
+        Running,
+        StartError,
+        StartTimeout,
+        StreamClosed,
+        StreamError,
+        SupervisionError,
+        TaskTimeout,
+        UnknownMessage,
+        WatchdogTimeout,
+        WouldDeadlock,
+    )
+    from proctor.runtime.events import (
+        ChildAdopted,
+        ChildExited,
+        ChildOrphaned,
+        ChildOverdue,
+        ChildReady,
+        ChildRestarting,
+        ChildStarted,
+        ChildTerminated,
+        ChildUnresponsive,
+        DeadLetter,
+        Deadlock,
+        LateReply,
+        MaxRestarts,
+        RunSkipped,
+        ShutdownFailed,
+        StartFailed,
+        Subscription,
+        SupervisorEvent,
+        SupervisorStarted,
+        SupervisorStopped,
+    )
+    from proctor.runtime.exits import (
+        Crash,
+        DeliveryError,
+        DoNotRestart,
+        Exit,
+        ExitReason,
+        ExitStatus,
+        FinalShutdown,
+        Killed,
+        NoProc,
+        Normal,
+        RuntimeFault,
+        Shutdown,
+        TerminateTree,
+        TreeShutdown,
+        is_clean,
+    )
+    from proctor.runtime.messaging import (
+        IDLE,
+        IGNORE,
+        NO_REPLY,
+        Actor,
+        ActorContext,
+        Address,
+        Call,
+        ChildCounts,
+        ChildInfo,
+        Continue,
+        Down,
+        ExitSignal,
+        Monitor,
+        Name,
+        Ref,
+        Registry,
+        Reply,
+        Request,
+        Requests,
+        Sink,
+        Stop,
+        Stream,
+        SupervisorHandle,
+        TreeNode,
+        current_actor,
+        link,
+        reply,
+        reply_error,
+        unlink,
+    )
+    from proctor.runtime.processes import (
+        Command,
+        File,
+        Ledger,
+        Notify,
+        Orphan,
+        Output,
+        Port,
+        PortTaken,
+        Process,
+        ProcessError,
+        Readiness,
+        Step,
+        Swept,
+        current_ledger,
+        open_ledger,
+        open_process,
+    )
+    from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
+    from proctor.runtime.supervision import (
+        AnySupervisor,
+        DynamicSupervisor,
+        PartitionStatistics,
+        PartitionSupervisor,
+        Supervisor,
+        Task,
+        TaskExit,
+        TaskResult,
+        TaskStream,
+        TaskSupervisor,
+        dynamic_supervisor_spec,
+        open_dynamic_supervisor,
+        open_partition_supervisor,
+        open_supervisor,
+        open_task_supervisor,
+        partition_supervisor_spec,
+        plain_environment,
+        process,
+        scheduled,
+        supervisor_spec,
+        task_supervisor_spec,
+    )
+    from proctor.runtime.task_status import ChildStatus
 
 __all__ = [
     "IDLE",
@@ -288,3 +296,24 @@ __all__ = [
     "task_supervisor_spec",
     "unlink",
 ]
+
+_HOMES = (
+    *("errors", "exits", "addresses", "spec", "events", "task_status"),
+    *("processes", "messaging", "supervision", "entry_point"),
+)
+"""The modules that have the public names, first those that import the fewest others."""
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            # a face has its own list: a module in it may have a public name of another face
+            if name in getattr(module, "__all__", vars(module)):
+                value = globals()[name] = getattr(module, name)  # found without this function from now on
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -94,7 +94,7 @@ class Option:
     """One option: `help` says what it is, `none` what it is without a value. `rule` checks a value (left out: by the type).
 
     `file` is its type in a fleet file: `...` for that of the keyword, None where a file cannot have it. The rest is made of
-    the key that the option annotates; `written` is the type as text.
+    the key that the option annotates.
     """
 
     help: str
@@ -102,7 +102,17 @@ class Option:
     none: str = attrs.field(default="", kw_only=True)
     file: Any = attrs.field(default=..., kw_only=True)
     name: str = attrs.field(default="", kw_only=True)
-    written: str = attrs.field(default="", kw_only=True)
+    annotation: str = attrs.field(default="", kw_only=True)
+
+    @property
+    def written(self) -> str:
+        """Its type as text."""
+        [tree] = ast.parse(self.annotation).body
+        match tree:
+            case ast.Expr(ast.Subscript(slice=ast.Tuple(elts=[kind, *_]))):
+                return ast.unparse(kind)
+            case _:
+                return self.annotation
 
     @property
     def text(self) -> str:
@@ -341,25 +351,18 @@ def options_of(options: type) -> dict[str, Option]:
         rule = option.rule or rule_of(plain)
         rule = None if rule is None else attrs.evolve(rule, optional=NoneType in kinds)
         file = plain if option.file is ... else option.file
-        made[name] = attrs.evolve(option, rule=rule, file=file, name=name, written=_written(texts[name]))
+        made[name] = attrs.evolve(option, rule=rule, file=file, name=name, annotation=_text(texts[name]))
     return made
 
 
-def _written(annotation: object) -> str:
-    """The type in an annotation, as it is written there."""
-    text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
-    [tree] = ast.parse(text).body
-    match tree:
-        case ast.Expr(ast.Subscript(slice=ast.Tuple(elts=[kind, *_]))):
-            return ast.unparse(kind)
-        case _:
-            return text
+def _text(annotation: object) -> str:
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
 
 
-OPTIONS: Mapping[str, Option] = options_of(AgentOptions)
-"""Every option of an agent. `mcp`, `host_tools`, `hooks`, `context` and `reach` are looked into by their own modules."""
 SPEC_OPTIONS: Mapping[str, Option] = options_of(SpecOptions)
-"""The same, and those of its child spec."""
+"""Every option of an agent, and those of its child spec."""
+OPTIONS: Mapping[str, Option] = {name: SPEC_OPTIONS[name] for name in AgentOptions.__annotations__}
+"""Those of the agent. `mcp`, `host_tools`, `hooks`, `context` and `reach` are looked into by their own modules."""
 
 
 def option_faults(options: Mapping[str, object], words: Mapping[str, OptionRule]) -> Iterator[OptionFault]:
@@ -453,18 +456,22 @@ def defaults() -> dict[str, object]:
     return {name: {**known, **own}.get(name) for name in SPEC_OPTIONS}
 
 
-def document_options(function: F) -> F:
-    """Show `SPEC_OPTIONS` in the signature and the docstring of a function that takes them as `**options`, for `help()`."""
-    keywords = [
+@cache
+def _keywords() -> Sequence[inspect.Parameter]:
+    return [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=SPEC_OPTIONS[name].written
         )
         for name, default in defaults().items()
     ]
+
+
+def document_options(function: F) -> F:
+    """Show `SPEC_OPTIONS` in the signature and the docstring of a function that takes them as `**options`, for `help()`."""
     signature = inspect.signature(function)
     named = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     documented: Any = function
-    documented.__signature__ = signature.replace(parameters=[*named, *keywords])
+    documented.__signature__ = signature.replace(parameters=[*named, *_keywords()])
     lines = "\n".join(f"    {name}: {option.text}." for name, option in SPEC_OPTIONS.items())
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n\n{lines}\n"
     return function

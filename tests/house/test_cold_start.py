@@ -54,6 +54,12 @@ def test_the_version_is_printed_without_the_library(tmp_path: Path) -> None:
     assert names <= {"proctor.cli", "proctor.cli.exit_status", "proctor.cli.loading", "proctor.__main__"}
 
 
+def test_a_run_imports_neither_mailboxes_nor_supervisors(tmp_path: Path) -> None:
+    names = imported(tmp_path, *COMMANDS["run"][0])
+    trees = ("proctor.runtime.messaging", "proctor.runtime.supervision", "proctor.runtime.events")
+    assert sorted(name for name in names if name.startswith(trees)) == []
+
+
 def test_the_name_proctor_alone_imports_no_module_of_the_library(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import sys, proctor; print([n for n in sys.modules if 'proctor' in n])"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
@@ -9,6 +10,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -54,6 +56,19 @@ def _is_incidental(value: object) -> bool:
     """A submodule, what `from __future__` leaves, and the standard library's names."""
     origin = getattr(value, "__module__", "")
     return isinstance(value, ModuleType) or not str(origin).startswith("proctor")
+
+
+@pytest.mark.parametrize("name", ["proctor", "proctor.runtime"])
+def test_a_name_that_is_imported_when_it_is_used_is_the_one_that_type_checkers_see(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    homes = {each.name: node.module or "" for node in imports for each in node.names}
+    assert set(exported(module)) <= set(homes)
+    for key in exported(module):
+        assert getattr(module, key) is getattr(importlib.import_module(homes[key]), key), key
+    assert set(exported(module)) <= set(dir(module))
 
 
 @pytest.mark.covers("R193")
