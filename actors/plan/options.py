@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -456,7 +456,7 @@ def defaults() -> dict[str, object]:
     return {name: {**known, **own}.get(name) for name in SPEC_OPTIONS}
 
 
-@cache
+@lru_cache(maxsize=1)
 def _keywords() -> Sequence[inspect.Parameter]:
     return [
         inspect.Parameter(
