@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
+from proctor.actors.agent.stored_requests import requests_of_tree
 from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.limits.account_book import ACCOUNT_BOOK
 from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits
@@ -43,6 +44,7 @@ from proctor.actors.plan.plan import (
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import stream as stream_plan
+from proctor.actors.store.backend import StoreBackend
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols.acp import Profile
 from proctor.runtime import supervision
@@ -50,7 +52,7 @@ from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Str
 
 T = TypeVar("T")
 
-Handle = TypeVar("Handle")
+Handle = TypeVar("Handle", bound="Supervisor | DynamicSupervisor")
 
 
 @document_options
@@ -155,13 +157,14 @@ def open_supervisor(
     seed: int | None = None,
     budget: Budget | None = None,
     stagger: float = 0.0,
+    store: StoreBackend | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """Start `children`, agents beside each other and others in order, supervise them until the block is left, then stop them in reverse order, or
     all together where `stop_order` is "parallel".
 
     `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
     bounds what all agents below spend together; `stagger` (seconds) lies between the first prompts of those that come
-    back from a restart. Processes that an earlier host left are killed first. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    back from a restart. `store` keeps requests that have a key, and the conversations of agents, beyond the tree: see `Agent.ask`. Processes that an earlier host left are killed first. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
     `MaxRestartsExceeded` when the root gives up.
     """
     root = supervision.open_supervisor(
@@ -176,7 +179,7 @@ def open_supervisor(
         handle=Supervisor,
         seed=seed,
     )
-    return _with_tree_limits(root, _tree_limits(budget, stagger, seed))
+    return _with_tree_limits(root, _tree_limits(budget, stagger, seed), store)
 
 
 def open_dynamic_supervisor(
@@ -189,6 +192,7 @@ def open_dynamic_supervisor(
     seed: int | None = None,
     budget: Budget | None = None,
     stagger: float = 0.0,
+    store: StoreBackend | None = None,
 ) -> AbstractAsyncContextManager[DynamicSupervisor]:
     """A supervisor of children that come and go; they are stopped together when the block is left.
 
@@ -204,7 +208,7 @@ def open_dynamic_supervisor(
         handle=DynamicSupervisor,
         seed=seed,
     )
-    return _with_tree_limits(root, _tree_limits(budget, stagger, seed))
+    return _with_tree_limits(root, _tree_limits(budget, stagger, seed), store)
 
 
 def _tree_limits(budget: Budget | None, stagger: float, seed: int | None) -> TreeLimits:
@@ -215,7 +219,7 @@ def _tree_limits(budget: Budget | None, stagger: float, seed: int | None) -> Tre
 
 @asynccontextmanager
 async def _with_tree_limits(
-    root: AbstractAsyncContextManager[Handle], fellows: TreeLimits
+    root: AbstractAsyncContextManager[Handle], fellows: TreeLimits, store: StoreBackend | None
 ) -> AsyncGenerator[Handle]:
     around, book = TREE_LIMITS.get(), ACCOUNT_BOOK.get()
     # Before anything is counted in it.
@@ -223,7 +227,9 @@ async def _with_tree_limits(
     TREE_LIMITS.set(fellows)
     ACCOUNT_BOOK.set(fellows.book)
     try:
-        async with track_processes(), root as supervisor:
+        async with track_processes(), requests_of_tree(store) as requests, root as supervisor:
+            if requests is not None:
+                requests.serve(supervisor.agent)
             yield supervisor
     finally:
         TREE_LIMITS.set(around)

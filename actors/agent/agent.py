@@ -23,6 +23,7 @@ from proctor.actors.agent.messages import (
     Deliver,
     GetApprovals,
     GetLog,
+    GetRequests,
     GetStatus,
     NotWritten,
     ProcessEnded,
@@ -49,6 +50,7 @@ from proctor.actors.outcomes import ENDINGS, OUTCOMES
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.liveness import REPLY_TIMEOUT
+from proctor.actors.store.backend import StoreError
 from proctor.actors.structured.strategies import prepared
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -141,6 +143,8 @@ class AgentActor(Actor):
                 return self.state.now(pid=pid, incarnation=self.incarnation)
             case GetLog():
                 return self.state.log
+            case GetRequests():
+                return self.state.requests
             case GetApprovals() if self.plan.conduct.permission != self.state.approvals.ask:
                 reply_error(
                     from_, BadOption(f"{self.plan.name} has no approvals: its permission is not 'ask'")
@@ -376,6 +380,9 @@ class AgentActor(Actor):
         if process.stopper != "nobody" or process.over.is_set():
             self._written.set()  # the next process sends the request
             return
+        if pending.journal is not None and pending.journal.mark is None:
+            self.background.start_soon(self._mark, process, pending, prompt, why)
+            return
         # from here on the end of this process ends the request
         pending.sent, pending.held = True, process
         # Before the write: from here a crash leaves it open whether the CLI has read the prompt.
@@ -388,6 +395,18 @@ class AgentActor(Actor):
         except (AgentError, Misuse) as error:
             # by a message: it starts the next request, which may fail alike, and so on through the queue
             self.send_info(NotWritten(pending, self._written, error))
+
+    async def _mark(self, process: AgentProcess, pending: Request, prompt: v.Prompt, why: str) -> None:
+        """Have the store know that a request may have been sent, and send it."""
+        written = self._written
+        try:
+            await self.state.mark_sending(pending, self.plan.conduct.on_crash)
+        except StoreError as error:
+            self.send_info(NotWritten(pending, written, error))
+        else:
+            if self.state.current is pending and self.process is process:
+                return self._post(process, pending, prompt, why)
+            written.set()
 
     def _on_written(self, pending: Request, written: trio.Event, error: Exception | None) -> None:
         written.set()
@@ -483,7 +502,7 @@ class AgentActor(Actor):
             if self.plan.product is not None:  # a scripted agent has no conversation of its own to protect
                 self._give_up(error)
                 return
-        self.state.session_id = event.session_id
+        self.state.in_conversation(event.session_id)
         self.state.evolve(session_id=event.session_id, model=event.model)
 
     def _on_turn_started(self, event: v.TurnStarted) -> None:
@@ -491,6 +510,8 @@ class AgentActor(Actor):
         # A CLI may begin a turn by itself: only one with the prompt's id is that of the request.
         if pending is not None and pending.prompt in event.prompts:
             pending.started = True
+            if pending.journal is not None:
+                self.background.start_soon(self.state.mark_started, pending)
         elif self.state.status.state == "idle":
             self.state.transition("turn_started", "the CLI began a turn by itself")
 

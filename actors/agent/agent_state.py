@@ -20,15 +20,18 @@ from proctor.actors.agent.approval_queue import ApprovalQueue
 from proctor.actors.agent.request import Request
 from proctor.actors.agent.session_lock import SessionLock
 from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
+from proctor.actors.agent.stored_requests import StoredRequests, current_requests
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import Expense
 from proctor.actors.plan.account_id import session_key
+from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_log import NOTICES, AgentLogger
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.store.backend import StoreError
 from proctor.actors.structured.payloads import refuse_unsupported
 from proctor.actors.structured.structured import StructuredRequest
 from proctor.protocols.vocabulary import (
@@ -52,8 +55,8 @@ def _ignore(news: object) -> None:
 
 @attrs.define
 class AgentState:
-    """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `on_withdrawn` and
-    `on_unrecorded` call the incarnation that runs now."""
+    """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `requests` are
+    those that the tree keeps; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -68,6 +71,7 @@ class AgentState:
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
     program: Path | None = None
+    requests: StoredRequests | None = None
     reason: ExitReason | None = None
     on_withdrawn: Callable[[Request], None] = attrs.field(default=_ignore, repr=False)
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
@@ -201,6 +205,26 @@ class AgentState:
             self.evolve(turns=self.status.turns + 1)
         self.evolve(cost_usd=self.expense.cost_usd)
 
+    def in_conversation(self, session_id: str) -> None:
+        """The agent is in this conversation now; its next life goes on in it, where the tree has a store."""
+        self.session_id = session_id
+        if self.requests is not None:
+            self.requests.keep_session(self.status.name, session_id)
+
+    async def mark_sending(self, pending: Request, on_crash: OnCrash) -> None:
+        """Mark in the store that a request is about to be sent. Raises `StoreError`."""
+        if pending.journal is not None:
+            recording = str(self.directory.path) if self.directory.kept else None
+            await pending.journal.sending(on_crash, self.session_id, recording)
+
+    async def mark_started(self, pending: Request) -> None:
+        """Mark in the store that the conversation has the prompt of a request; without that it is not continued."""
+        if pending.journal is not None:
+            try:
+                await pending.journal.started(self.session_id)
+            except StoreError as error:
+                self.note("not_kept", str(error), ticket=pending.ticket)
+
     # -- its end
 
     def settle(self) -> None:
@@ -256,6 +280,10 @@ def open_state(plan: Plan) -> AgentState:
         required=place.on_recording_failure == "fail",
     )
     log = directory.open_log()
+    requests = current_requests()
+    session = plan.launch.resume
+    if requests is not None and requests.session(plan.name) is not None:
+        session = requests.session(plan.name)
     book = AgentState(
         directory,
         log,
@@ -263,8 +291,9 @@ def open_state(plan: Plan) -> AgentState:
         ApprovalQueue(plan.name, plan.conduct.approval_deadline),
         SessionLock(plan.name, partial(session_key, plan)),
         AgentLogger(plan.name, plan.dialect.name),
-        plan.launch.resume,
+        session,
         workspace=workspace_of(plan.name, plan.workplace),
+        requests=requests,
     )
     # It failed before there was a state that could note it.
     if directory.failure is not None:

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TypeVar, overload
 
 import trio
@@ -16,14 +17,16 @@ from proctor.actors.agent.messages import (
     ControlResult,
     GetApprovals,
     GetLog,
+    GetRequests,
     GetStatus,
     Submit,
 )
 from proctor.actors.agent.receipts import Receipt, ReceiptTracker
 from proctor.actors.agent.request import Request
 from proctor.actors.agent.states import Status
+from proctor.actors.agent.stored_requests import StoredRequests, StoredTurn, check_key
 from proctor.actors.agent.turn import Turn
-from proctor.actors.errors import RECORDED, AskNotSent, NotExecuted
+from proctor.actors.errors import RECORDED, AskNotSent, BadOption, NotExecuted, unsent
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.option_checks import check_request
 from proctor.actors.process.memory import Memory, memory_of
@@ -56,6 +59,7 @@ class Agent:
         timeout: float | None = None,
         schema: type[T],
         payloads: Sequence[Payload] = (),
+        key: str | None = None,
     ) -> Answer[T]: ...
 
     @overload
@@ -66,6 +70,7 @@ class Agent:
         timeout: float | None = None,
         schema: object = None,
         payloads: Sequence[Payload] = (),
+        key: str | None = None,
     ) -> Answer: ...
 
     async def ask(
@@ -75,6 +80,7 @@ class Agent:
         timeout: float | None = None,
         schema: object = None,
         payloads: Sequence[Payload] = (),
+        key: str | None = None,
     ) -> Answer:
         """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
 
@@ -86,8 +92,16 @@ class Agent:
         an `AskTimeout`; after the deadline the CLI has `ACKNOWLEDGED` seconds to say that it has ended the turn), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a
         restart is waited out. The `delivery` of an error says how far the request came, with what had streamed.
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
+
+        `key` is the caller's own name for the request, in a tree with a store: the request is then kept there, goes on when
+        its caller leaves, and survives its host. All who ask the same with the same key get the same end, and nothing is sent
+        twice; only one that was never sent is sent anew. Raises `KeyReused` when the key was used for another
+        request, and `StoreError` when it cannot be kept.
         """
-        turn = await self._submit(Request.make(prompt, timeout, schema, payloads))
+        request = Request.make(prompt, timeout, schema, payloads)
+        if key is not None:
+            return await (await self._accept(request, key)).answer(request)
+        turn = await self.submit(request)
         try:
             return await turn.finish()
         finally:
@@ -111,13 +125,31 @@ class Agent:
 
     @asynccontextmanager
     async def _stream(self, pending: Request) -> AsyncGenerator[Turn]:
-        turn = await self._submit(pending)
+        turn = await self.submit(pending)
         try:
             yield turn
         finally:
             turn.leave()
 
-    async def _submit(self, pending: Request) -> Turn:
+    async def _accept(self, request: Request, key: str) -> StoredTurn:
+        check_key(key)
+        with trio.move_on_at(request.ends), unsent(request.asked):
+            requests = await self._request(GetRequests())
+            if not isinstance(requests, StoredRequests):
+                text = f"key {key!r}: the tree of {self.name} keeps no requests; open it with store=, or leave the key out"
+                raise BadOption(text)
+            return await requests.accept(self.name, request, key)
+        raise AskNotSent(self.name, request.timeout or 0.0, delivery=request.delivery())
+
+    async def until_found(self) -> None:
+        """Wait until the agent takes requests. Raises `NoProc` when its tree is ending."""
+        if isinstance(self._address, Ref):
+            raise NoProc(self._address)
+        await self._address.until_found()
+
+    async def submit(self, pending: Request) -> Turn:
+        """Give it a request that is made already, and return the turn that it is served in. For what stands between a caller and
+        the agent; others use `ask` and `stream`. A restart is waited out. Raises as `ask` does."""
         # the deadline counts from the call, so it covers the wait for a restart and for the mailbox
         with trio.move_on_at(pending.ends):
             try:
@@ -161,15 +193,18 @@ class Agent:
         check_request(text, timeout=timeout)
         return await self._control(v.Steer(str(uuid.uuid4()), text), timeout)
 
-    async def queue(self, text: str) -> Receipt:
+    async def queue(self, text: str, *, key: str | None = None) -> Receipt:
         """Send `text` in a turn of its own, behind what waits already; it stays queued when its caller leaves.
 
         The receipt says queued, or refused when too much waits; `await receipt.answer()` waits for the end of its
-        turn. It survives restarts as `ask` does. Raises `NoProc` when no such agent runs.
+        turn. It survives restarts as `ask` does, and with a `key` the host, as for `ask`. Raises `NoProc` when no such agent runs.
         """
         pending = Request.make(text)
         try:
-            turn = await self._submit(pending)
+            if key is not None:
+                kept = await self._accept(pending, key)
+                return Receipt(request=kept.stored.id, fate="queued", finish=partial(kept.answer, pending))
+            turn = await self.submit(pending)
         except NotExecuted as error:
             return Receipt(request=pending.ticket, fate="refused", why=str(error))
         return Receipt(request=pending.ticket, fate="queued", finish=turn.finish_anew)

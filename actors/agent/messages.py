@@ -46,6 +46,11 @@ class GetStatus:
 
 
 @attrs.frozen
+class GetRequests:
+    """The reply is the `StoredRequests` of the agent's tree, None where the tree has no store."""
+
+
+@attrs.frozen
 class GetLog:
     """The reply is the agent's `EventLog`."""
 

@@ -21,6 +21,7 @@ from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import Prompt
 
 if TYPE_CHECKING:
+    from proctor.actors.store.journal import Journal
     from proctor.actors.structured.structured import StructuredRequest
 
 CONTINUE_PROMPT = "Continue where you stopped."
@@ -37,7 +38,8 @@ class Request:
     `prompt` is the id of its last attempt, None before the first; `sent` says whether that attempt may have reached the
     CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
     instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt. `nested`: a tool of a
-    running turn made it. `continues`: its last attempt continued the cut turn instead of repeating the prompt.
+    running turn made it. `continues`: its last attempt continued the cut turn instead of repeating the prompt. `journal`: that of
+    one with a key.
     """
 
     ticket: str
@@ -58,6 +60,7 @@ class Request:
     written: Sent = "no"
     nested: bool = attrs.field(factory=INSIDE_TURN.get)
     continues: bool = False
+    journal: Journal | None = None
 
     @classmethod
     def make(
@@ -117,6 +120,10 @@ class Request:
         self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
         self.sent = self.parked = False
         self.attempts += 1
+        if self.journal is not None and self.journal.mark is not None:
+            on_crash = (
+                self.journal.mark.on_crash
+            )  # as it was sent, also when its agent has another plan by now
         self.continues = self.started and on_crash == "resume"
         schema = None if self.inquiry is None else self.inquiry.turn_schema
         if self.continues:

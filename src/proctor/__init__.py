@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proctor.actors.agent.handle import Agent
     from proctor.actors.agent.receipts import Fate, Receipt
     from proctor.actors.agent.states import Status
+    from proctor.actors.agent.stored_requests import KeyReused
     from proctor.actors.agent.turn import Turn
     from proctor.actors.delivery import Delivery
     from proctor.actors.errors import (
@@ -82,6 +83,9 @@ if TYPE_CHECKING:
         scripted,
         stream,
     )
+    from proctor.actors.store.backend import StoreBackend, StoreError, StoreInUse
+    from proctor.actors.store.memory import MemoryStore
+    from proctor.actors.store.sqlite import Store
     from proctor.actors.structured.payloads import BinaryPayload, FilePayload, JsonPayload
     from proctor.actors.structured.schemas import Schema, Violation, schema_of
     from proctor.actors.structured.structured import Expected
@@ -193,12 +197,14 @@ __all__ = [
     "HookResult",
     "InvalidSpec",
     "JsonPayload",
+    "KeyReused",
     "Killed",
     "LimitReached",
     "MaxChildren",
     "MaxRestartsExceeded",
     "MaybeExecuted",
     "McpServer",
+    "MemoryStore",
     "Misplaced",
     "NoProc",
     "NoSuchProvider",
@@ -248,6 +254,10 @@ __all__ = [
     "Started",
     "Status",
     "Steered",
+    "Store",
+    "StoreBackend",
+    "StoreError",
+    "StoreInUse",
     "Supervisor",
     "Text",
     "TextDelta",
@@ -301,6 +311,7 @@ _NAMES: Mapping[str, str] = {
     "proctor.actors.agent.handle": "Agent",
     "proctor.actors.agent.receipts": "Fate Receipt",
     "proctor.actors.agent.states": "Status",
+    "proctor.actors.agent.stored_requests": "KeyReused",
     "proctor.actors.agent.turn": "Turn",
     "proctor.actors.delivery": "Delivery",
     "proctor.actors.errors": """
@@ -327,6 +338,9 @@ _NAMES: Mapping[str, str] = {
         DynamicSupervisor Supervisor acp claude codex gemini open_dynamic_supervisor open_supervisor
         opencode scripted stream
     """,
+    "proctor.actors.store.backend": "StoreBackend StoreError StoreInUse",
+    "proctor.actors.store.memory": "MemoryStore",
+    "proctor.actors.store.sqlite": "Store",
     "proctor.actors.structured.payloads": "BinaryPayload FilePayload JsonPayload",
     "proctor.actors.structured.schemas": "Schema Violation schema_of",
     "proctor.actors.structured.structured": "Expected",

@@ -28,6 +28,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("actors/structured/schemas.py", "Schema._converted"): "the declared class's own code: its fault is a violation of the answer",
     ("actors/web_server/server.py", "_Connections._connection"): "a client's bytes: what they break in Hypercorn ends their connection, not the server",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
+    ("actors/agent/stored_requests.py", "_kept_requests"): "the same",
     ("actors/serving/providers.py", "_carry"): "a model of the caller's own: its error is the response's",
     ("actors/serving/providers.py", "_relayed"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
@@ -44,6 +45,7 @@ EDGES: Mapping[tuple[str, str], str] = {
     ("runtime/supervision/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/supervision/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("runtime/processes/pipes.py", "OutputPipe._read_for"): "the owner's function: raised in the task that gave it",
+    ("actors/agent/stored_requests.py", "_kept_requests"): "raised again outside the nursery",
 }  # fmt: skip
 
 GROUPS = {"ExceptionGroup", "BaseExceptionGroup"}

@@ -15,6 +15,7 @@ THREADS: dict[tuple[str, str], str] = {
         "src/proctor/cli/log.py",
         "BackgroundHandler.emit",
     ): "the log's writer: a stderr that nobody reads holds up no agent",
+    ("actors/store/sqlite.py", "Store.open"): "the store's writer: it lives as long as the store",
 }
 
 

@@ -1,0 +1,424 @@
+"""The requests of a tree that are kept in its store: those with a key.
+
+A request with a key is the tree's, not its caller's: it goes on when its caller has left, and all who ask with the same key get the
+same end. It is accepted once it is on disk, marked as sent before a byte of its prompt is written, and its end is on disk
+before a caller has it. Of a host that died, what was not sent is begun by the next one, once; what was sent follows the
+option `on_crash` of its agent, and by default ends as `MaybeExecuted`. Nothing that was sent is sent again unless that option says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import msgspec
+import trio
+
+from proctor.actors.agent.request import Request
+from proctor.actors.agent.turn import ACKNOWLEDGED, Turn
+from proctor.actors.delivery import Delivery
+from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
+from proctor.actors.outcomes import Answer
+from proctor.actors.store.backend import StoreBackend, StoreError
+from proctor.actors.store.ends import answer_of_end, copy_of, end_with_answer, end_with_error
+from proctor.actors.store.journal import Journal
+from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest, digest_of
+from proctor.runtime.errors import ActorExited
+from proctor.runtime.exits import NoProc
+from proctor.runtime.processes import ProcessError
+
+STORED_REQUESTS: ContextVar[StoredRequests | None] = ContextVar("proctor.stored_requests", default=None)
+SESSION = "session"
+"""The fact that is an agent's conversation."""
+MAX_KEY = 200
+"""Characters of a key."""
+_ENDS = (AgentError, ProcessError)
+_GRACE = 1.0
+"""Seconds that a caller waits behind its deadline for what its request has come to."""
+_RETRY = 5.0
+"""Seconds between two attempts to keep an end on a disk that refuses it."""
+_LOG = "proctor"
+
+
+class KeyReused(BadOption):
+    """A key was used for another request before; nothing was sent."""
+
+    http_status = 409
+    remedy = "use a key of its own for each request, or ask for exactly the same"
+
+    def __init__(self, agent: str, key: str) -> None:
+        super().__init__(
+            f"key {key!r} of agent {agent!r} was used for another prompt, schema or payload: use another key"
+        )
+
+
+class Handle(Protocol):
+    """The address of an agent, as far as its requests need it."""
+
+    async def submit(self, pending: Request) -> Turn:
+        """Give it a request; waits for a restart. Raises what keeps it from being accepted."""
+        ...
+
+    async def until_found(self) -> None:
+        """Wait until it takes requests. Raises `NoProc` when its tree is ending."""
+        ...
+
+
+@attrs.define(eq=False)
+class StoredTurn:
+    """What the callers of one key wait for. `accepted` is set when the request is on disk; `settled` when they can go on, with
+    the `end` of the request or with the `error` that keeps it from having one now."""
+
+    stored: StoredRequest
+    accepted: trio.Event = attrs.field(factory=trio.Event)
+    settled: trio.Event = attrs.field(factory=trio.Event)
+    end: StoredEnd | None = None
+    error: Exception | None = None
+
+    def settle(self, end: StoredEnd | None, error: Exception | None = None) -> None:
+        """Let the callers go on."""
+        self.end, self.error = end, error
+        self.accepted.set()
+        self.settled.set()
+
+    async def answer(self, request: Request) -> Answer:
+        """Wait for the end, as the caller who made `request`, and return its answer. Raises what the request has come to."""
+        with trio.move_on_at(request.ends + ACKNOWLEDGED + _GRACE):
+            await self.settled.wait()
+        if self.error is not None:
+            raise copy_of(self.error)  # each caller its own: it collects the frames that it passes
+        if self.end is None:
+            what = "its request goes on; ask with the same key to wait for its end"
+            raise AskTimeout(self.stored.agent, request.timeout or 0.0, what)
+        answer = answer_of_end(self.end)
+        if request.inquiry is None or answer.structured_output is None or not answer.ok:
+            return answer
+        return attrs.evolve(answer, value=request.inquiry.schema.value(answer.structured_output))
+
+
+class StoredRequests:
+    """The keyed requests of one tree, over `store`; its tasks run in `nursery` and end with the tree."""
+
+    def __init__(self, store: StoreBackend, nursery: trio.Nursery) -> None:
+        self._store = store
+        self._nursery = nursery
+        self._handle: Callable[[str], Handle] | None = None
+        self._turns: dict[tuple[str, str], StoredTurn] = {}
+        self._absent: dict[str, list[StoredTurn]] = {}
+        self._facts: dict[str, dict[str, str]] = {}
+        self._changed: dict[tuple[str, str], str | None] = {}
+        self._left: list[StoredRequest] = []
+        self._closing = trio.Event()
+
+    # -- for callers
+
+    async def accept(self, name: str, request: Request, key: str) -> StoredTurn:
+        """Return when the request of the agent `name` is on disk, or one with its key is. Raises `KeyReused`, and `StoreError`
+        when it cannot be kept."""
+        asked = _stored(name, request, key)
+        turn = self._turns.get((name, key))
+        if turn is None:
+            self._turns[name, key] = turn = StoredTurn(asked)
+            # In a task of the tree: the request goes on when its caller is cancelled.
+            self._nursery.start_soon(self._conduct, turn, request)
+        elif turn.stored.digest != asked.digest:
+            raise KeyReused(name, key)
+        await turn.accepted.wait()
+        if turn.error is not None:
+            raise copy_of(turn.error)
+        return turn
+
+    def session(self, name: str) -> str | None:
+        """The conversation of the agent `name` in its last life, None for a new one."""
+        return self._facts.get(name, {}).get(SESSION)
+
+    def keep_session(self, name: str, session_id: str) -> None:
+        """Keep the conversation of the agent `name` for its next life. Never waits."""
+        if self.session(name) != session_id:
+            self._facts.setdefault(name, {})[SESSION] = session_id
+            if not self._changed:
+                self._nursery.start_soon(self._write_facts)
+            self._changed[name, SESSION] = session_id
+
+    # -- a request in this host
+
+    async def _conduct(self, turn: StoredTurn, request: Request) -> None:
+        # Shielded: when the tree is cancelled its agents stop first, and what they leave is still to be kept.
+        with trio.CancelScope(shield=True):
+            stored = turn.stored
+            try:
+                kept = await self._store.accept(stored)
+            except StoreError as error:
+                self._drop(turn)
+                turn.settle(None, error)
+                return
+            if kept.id != stored.id:
+                self._drop(turn)
+                same = kept.digest == stored.digest
+                turn.settle(kept.end if same else None, None if same else KeyReused(stored.agent, stored.key))
+                return
+            if (live := await self._begin(turn, request)) is not None:
+                turn.accepted.set()
+                await self._finish(turn, request, live)
+
+    async def _begin(self, turn: StoredTurn, request: Request) -> Turn | None:
+        """Give the request to its agent; None when it has come to its end with that, or its agent is away."""
+        request.journal = Journal(self._store, turn.stored.id, turn.stored.sent)
+        try:
+            return await self._agent(turn.stored.agent).submit(request)
+        except (NoProc, ActorExited) as error:
+            self._put_off(turn, _kept(turn, str(error)))
+        except _ENDS as error:  # refused: its queue is full, or a payload is not taken
+            await self._end(turn, end_with_error(error), error)
+        return None
+
+    async def _finish(self, turn: StoredTurn, request: Request, live: Turn) -> None:
+        try:
+            end = end_with_answer(await live.finish())
+        except AskTimeout as error:
+            end = end_with_error(error)
+        except (NotExecuted, MaybeExecuted) as error:
+            journal = request.journal
+            mark = None if journal is None else journal.mark
+            turn.stored = msgspec.structs.replace(turn.stored, sent=mark)
+            # Its agent is gone. What was not sent, or may be gone on with, is served when the agent is back.
+            if _may_go_on(mark):
+                self._put_off(turn, error if mark is not None else _kept(turn, str(error)))
+                return
+            end = end_with_error(error)
+        except _ENDS as error:
+            end = end_with_error(error)
+        await self._end(turn, end)
+
+    async def _end(self, turn: StoredTurn, end: StoredEnd, error: Exception | None = None) -> None:
+        failed = False
+        while True:
+            try:
+                await self._store.end(turn.stored.id, end)
+                break
+            except StoreError as refusal:
+                # The answer was paid for: its callers have it at once, and the disk as soon as it can.
+                turn.settle(end, error)
+                if not failed:
+                    text = "the end of the request with key %r of agent %s cannot be kept yet: %s"
+                    logging.getLogger(_LOG).error(text, turn.stored.key, turn.stored.agent, refusal)
+                if failed and self._closing.is_set():
+                    return
+                failed = True
+                with trio.move_on_after(_RETRY):
+                    await self._closing.wait()
+        self._drop(turn)
+        turn.settle(end, error)
+
+    def _drop(self, turn: StoredTurn) -> None:
+        place = (turn.stored.agent, turn.stored.key)
+        if self._turns.get(place) is turn:
+            del self._turns[place]
+
+    # -- requests whose agent is away
+
+    def _put_off(self, turn: StoredTurn, error: Exception) -> None:
+        """Let the callers of a request go, and serve it when its agent is there."""
+        turn.settle(None, error)
+        self._await_agent(StoredTurn(turn.stored))
+
+    def _await_agent(self, turn: StoredTurn) -> None:
+        turn.accepted.set()
+        agent = turn.stored.agent
+        self._turns[agent, turn.stored.key] = turn
+        # One task for each agent: it keeps their order.
+        if agent not in self._absent:
+            self._absent[agent] = []
+            self._nursery.start_soon(self._serve_when_back, agent)
+        self._absent[agent].append(turn)
+
+    async def _serve_when_back(self, agent: str) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                await self._agent(agent).until_found()
+            except NoProc as error:  # the tree is ending: they are the next host's
+                for turn in self._absent.pop(agent):
+                    turn.settle(None, _kept(turn, str(error)))
+                return
+            turns = sorted(self._absent.pop(agent), key=lambda turn: turn.stored.accepted)
+            for turn in turns:
+                request = _request_of(turn.stored)
+                if (live := await self._begin(turn, request)) is not None:
+                    self._nursery.start_soon(self._go_on, turn, request, live)
+
+    async def _go_on(self, turn: StoredTurn, request: Request, live: Turn) -> None:
+        with trio.CancelScope(shield=True):
+            await self._finish(turn, request, live)
+
+    def _agent(self, name: str) -> Handle:
+        assert self._handle is not None
+        return self._handle(name)
+
+    # -- between two hosts
+
+    async def load(self) -> None:
+        """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
+        self._facts = {agent: dict(facts) for agent, facts in (await self._store.facts()).items()}
+        for stored in await self._store.requests(open_only=True):
+            if _may_go_on(stored.sent):
+                self._left.append(stored)
+            else:
+                await self._store.end(stored.id, end_with_error(_cut_off(stored)))
+
+    def serve(self, handle: Callable[[str], Handle]) -> None:
+        """Begin what an earlier host has left, each request when its agent is there; `handle` gives the agent of a name."""
+        self._handle = handle
+        for stored in self._left:
+            self._await_agent(StoredTurn(stored))
+        self._left.clear()
+
+    def close(self) -> None:
+        """The tree has ended."""
+        self._closing.set()
+
+    async def _write_facts(self) -> None:
+        with trio.CancelScope(shield=True):
+            while self._changed:
+                (agent, name), value = next(iter(self._changed.items()))
+                try:
+                    await self._store.put(agent, name, value)
+                except StoreError as error:
+                    text = "the %s of agent %s is not kept for its next life: %s"
+                    logging.getLogger(_LOG).warning(text, name, agent, error)
+                if self._changed[agent, name] == value:  # else it has changed meanwhile
+                    del self._changed[agent, name]
+
+
+def requests_of_tree(store: StoreBackend | None) -> AbstractAsyncContextManager[StoredRequests | None]:
+    """A block for a tree: its agents find its keyed requests in their context, None without a `store`. Entering opens the store, and
+    raises `StoreError`; leaving closes it."""
+    return _no_requests() if store is None else _kept_requests(store)
+
+
+@asynccontextmanager
+async def _no_requests() -> AsyncGenerator[None]:
+    with _as_current(None):  # the store of a tree around is not this one's
+        yield
+
+
+@asynccontextmanager
+async def _kept_requests(store: StoreBackend) -> AsyncGenerator[StoredRequests]:
+    raised: BaseException | None = None
+    async with _opened(store), trio.open_nursery() as nursery:
+        kept = StoredRequests(store, nursery)
+        await kept.load()
+        try:
+            with _as_current(kept):
+                yield kept
+        except BaseException as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
+            raised = error
+        finally:
+            kept.close()
+    if raised is not None:
+        raise raised
+
+
+@asynccontextmanager
+async def _opened(store: StoreBackend) -> AsyncGenerator[None]:
+    await store.open()
+    try:
+        yield
+    finally:
+        await store.close()
+
+
+@contextmanager
+def _as_current(requests: StoredRequests | None) -> Generator[None]:
+    around = STORED_REQUESTS.get()
+    STORED_REQUESTS.set(requests)
+    try:
+        yield
+    finally:
+        STORED_REQUESTS.set(around)
+
+
+def current_requests() -> StoredRequests | None:
+    """The keyed requests of the tree around; None for one without a store."""
+    return STORED_REQUESTS.get()
+
+
+def check_key(key: str) -> str:
+    """The key. Raises `BadOption` for what cannot be one."""
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or not key.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"key {key!r:.220}: accepted: 1 to {MAX_KEY} printable characters")
+    return key
+
+
+def _may_go_on(mark: SendMark | None) -> bool:
+    """Whether a request that its host or its agent left without an end may be sent: one that was not yet, or whose agent goes on
+    after a crash. Without its turn begun the conversation may lack the prompt, and to send it again might do all of it twice."""
+    return mark is None or mark.on_crash == "retry" or (mark.on_crash == "resume" and mark.started)
+
+
+def _stored(agent: str, request: Request, key: str) -> StoredRequest:
+    schema = None if request.inquiry is None else dict(request.inquiry.schema.json)
+    now = time.time()
+    return StoredRequest(
+        id=request.ticket,
+        agent=agent,
+        key=check_key(key),
+        digest=digest_of(request.text, schema, request.attachments),
+        prompt=request.text,
+        accepted=now,
+        timeout=request.timeout,
+        ends=None if request.timeout is None else now + request.timeout,
+        schema=schema,
+        attachments=request.attachments,
+    )
+
+
+def _request_of(stored: StoredRequest) -> Request:
+    """The request, to be sent for the first time or gone on with."""
+    inquiry = None
+    if stored.schema is not None:
+        # loads the JSON schemas, which few requests need
+        from proctor.actors.structured.structured import structured_request_of
+
+        inquiry = structured_request_of(stored.schema)
+    elapsed = max(0.0, time.time() - stored.accepted)  # a clock that was set back has not made it younger
+    request = Request(
+        stored.id,
+        stored.prompt,
+        stored.attachments,
+        inquiry,
+        stored.timeout,
+        asked=trio.current_time() - elapsed,
+        nested=False,
+    )
+    if stored.timeout is not None:
+        request.ends = request.asked + stored.timeout
+    if stored.sent is not None:
+        request.prompt, request.sent, request.written = stored.id, True, "yes"
+        request.started = stored.sent.started
+    return request
+
+
+def _kept(turn: StoredTurn, why: str) -> NotExecuted:
+    stored = turn.stored
+    why = f"{why}; it is kept under the key {stored.key!r}, and is sent when the agent runs again"
+    delivery = Delivery(sent="no", stage="queued", elapsed=max(0.0, time.time() - stored.accepted))
+    return NotExecuted(stored.agent, why, delivery=delivery)
+
+
+def _cut_off(stored: StoredRequest) -> MaybeExecuted:
+    """The end of a request whose host died while it was with its agent."""
+    assert stored.sent is not None
+    delivery = Delivery(
+        sent="unknown",
+        stage="sent",
+        elapsed=max(0.0, time.time() - stored.accepted),
+        recording=None if stored.sent.recording is None else Path(stored.sent.recording),
+        session_id=stored.sent.session_id,
+    )
+    return MaybeExecuted(stored.agent, "crashed", "the host that sent it has died", delivery=delivery)

@@ -1,0 +1,100 @@
+"""A command line that counts its prompts, and a store whose host dies at one of its calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, NoReturn, TypeVar
+
+import trio
+
+from proctor.actors.store.backend import StoreBackend, StoreError
+from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
+from proctor.actors.transport.memory import PeerStreams
+from tests.actors.spoken import Speaker
+
+T = TypeVar("T")
+
+
+class Counting:
+    """A peer that notes each prompt before it answers as `Speaker` does."""
+
+    def __init__(self) -> None:
+        self.prompts = Counter[str]()
+
+    async def __call__(self, side: PeerStreams) -> int | None:
+        return await _Noting(side, self.prompts).live()
+
+
+class _Noting(Speaker):
+    def __init__(self, side: PeerStreams, prompts: Counter[str]) -> None:
+        super().__init__(side)
+        self._prompts = prompts
+
+    async def _prompt(self, text: str) -> int | None:
+        self._prompts[text] += 1
+        return await super()._prompt(text)
+
+
+class DyingStore:
+    """`inner`, of a host that dies `when` the call of the number `at` was done, or just before it is: nothing that is asked of
+    it from then on is done. `died` is set then. What still asks gets an error once `release` is called, so that the
+    rest of the host can end."""
+
+    def __init__(self, inner: StoreBackend, at: int, when: Literal["before", "after"]) -> None:
+        self._inner = inner
+        self._left = at
+        self._when = when
+        self._released = trio.Event()
+        self.died = trio.Event()
+
+    @property
+    def released(self) -> bool:
+        return self._released.is_set()
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self.died.is_set():
+            await self._refuse()
+        self._left -= 1
+        if self._left == 0:
+            if self._when == "after":
+                await work()
+            self.died.set()
+            await self._refuse()
+        return await work()
+
+    async def _refuse(self) -> NoReturn:
+        await self._released.wait()
+        raise StoreError("store", "is gone with its host")
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def accept(self, request: StoredRequest) -> StoredRequest:
+        return await self._call(lambda: self._inner.accept(request))
+
+    async def send(self, id: str, mark: SendMark) -> None:
+        await self._call(lambda: self._inner.send(id, mark))
+
+    async def end(self, id: str, end: StoredEnd) -> None:
+        await self._call(lambda: self._inner.end(id, end))
+
+    async def requests(
+        self, *, agent: str | None = None, key: str | None = None, open_only: bool = False
+    ) -> Sequence[StoredRequest]:
+        return await self._inner.requests(agent=agent, key=key, open_only=open_only)
+
+    async def put(self, agent: str, name: str, value: str | None) -> None:
+        await self._call(lambda: self._inner.put(agent, name, value))
+
+    async def facts(self) -> Mapping[str, Mapping[str, str]]:
+        return await self._inner.facts()
+
+    async def prune(self, before: float) -> int:
+        return await self._call(lambda: self._inner.prune(before))
