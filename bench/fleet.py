@@ -21,6 +21,7 @@ import resource
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
@@ -43,7 +44,7 @@ from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Prompt, TextDelta
-from proctor.runtime.processes import Command, open_process, sample_tree
+from proctor.runtime.processes import Command, open_ledger, open_process, sample_tree
 
 CHILDREN, RATE, SECONDS = 500, 20, 10
 READ_SIZE = 64 * 1024
@@ -310,14 +311,21 @@ async def on_asyncio(fleet: Fleet, ear: Ear) -> None:
             task.cancel()
 
 
+async def agents_in_tasks(read: bool, fleet: Fleet, ear: Ear) -> None:
+    """The same of agents in a host, which has a ledger."""
+    with tempfile.TemporaryDirectory(prefix="proctor-bench-") as folder:
+        async with open_ledger(Path(folder)):
+            await in_tasks(partial(an_agent, read=read), fleet, ear)
+
+
 def _in_trio(keep: Keep) -> Callable[[Fleet, Ear], None]:
     return lambda fleet, ear: trio.run(in_tasks, keep, fleet, ear)
 
 
 CONTENDERS: Mapping[str, Callable[[Fleet, Ear], None]] = {
     "bare epoll": bare,
-    "agents, async for": _in_trio(partial(an_agent, read=True)),
-    "agents, nobody reads": _in_trio(partial(an_agent, read=False)),
+    "agents, async for": lambda fleet, ear: trio.run(agents_in_tasks, True, fleet, ear),
+    "agents, nobody reads": lambda fleet, ear: trio.run(agents_in_tasks, False, fleet, ear),
     "open_process, receive": _in_trio(a_process),
     "Trio, descriptors": _in_trio(a_descriptor),
     "Trio, stock processes": _in_trio(a_stock_process),

@@ -46,6 +46,7 @@ import attrs
 import trio
 
 from proctor.runtime.processes import procfs
+from proctor.runtime.processes.fork_server import ForkServer
 from proctor.runtime.processes.orphans import SWEEP_LIMIT, Orphan, SweepResult, key_of, kill_marked
 from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
 from proctor.runtime.processes.procfs import PidNamespace
@@ -107,7 +108,8 @@ class Swept:
 
 
 class Ledger:
-    """A host's own ledger, made and entered by `open_ledger`; `key` is the host's, `path` the file."""
+    """A host's own ledger, made and entered by `open_ledger`; `key` is the host's, `path` the file, `guards` forks
+    the guards of what is started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -120,6 +122,7 @@ class Ledger:
         self._folders = list[Path]()
         self._unnoted = list[Path]()
         self._around: Ledger | None = None
+        self.guards = ForkServer(self.marker, self.note)
 
     def _choose_key(self) -> None:
         # Random, not made of pid and time: a key that could come twice would make a sweep kill another host's
@@ -311,6 +314,7 @@ class Ledger:
         _LEDGER.set(self._around)
         toll, emptied = SweepResult(), _Emptied()
         try:
+            self.guards.close()
             # shielded: a cancelled host must leave nothing behind
             with trio.CancelScope(shield=True):
                 # Without a birth there is nothing to look for, and the search reads all of /proc.

@@ -34,8 +34,9 @@ import trio
 
 from proctor.runtime.exits import ExitReason, Shutdown
 from proctor.runtime.processes.condition import Condition, process_state
+from proctor.runtime.processes.fork_server import ForkServer
 from proctor.runtime.processes.group import Group
-from proctor.runtime.processes.ledger import marked
+from proctor.runtime.processes.ledger import current_ledger, marked
 from proctor.runtime.processes.outputs import Outputs
 from proctor.runtime.processes.pipes import OutputPipe
 from proctor.runtime.processes.process_errors import (
@@ -76,6 +77,7 @@ class _Plan:
     command: Command
     ladder: tuple[Step, ...]
     guarded: bool
+    guards: ForkServer | None
     success_codes: AbstractSet[int]
     stop_signal: int
     stderr_limit: int
@@ -453,8 +455,11 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Process:
         # From here to the end of `Process.__aenter__` no checkpoint comes before the process has an owner.
-        spawned = await spawn_in_turn(self._plan.command, guarded=self._plan.guarded)
-        self._process = process = Process(self._plan, *spawned)
+        plan = self._plan
+        spawned = None if plan.guards is None else await plan.guards.spawn(plan.command)
+        if spawned is None:
+            spawned = await spawn_in_turn(plan.command, guarded=plan.guarded)
+        self._process = process = Process(plan, *spawned)
         # At once: a host killed after this line finds the process in its ledger.
         self._plan.note_birth(process.pid)
         if self._plan.on_birth is not None:
@@ -496,11 +501,13 @@ def open_process(
     Entering raises NotFound, NotExecutable, CwdMissing or another SpawnFailed; then nothing is left running.
     """
     command, note_birth = marked(command, marker)
+    # The guard needs subreaper, pidfd and parent-death signal, which only Linux has.
+    guarded, ledger = guard and sys.platform == "linux", current_ledger()
     plan = _Plan(
         command=command,
         ladder=tuple(ladder),
-        # The guard needs subreaper, pidfd and parent-death signal, which only Linux has.
-        guarded=guard and sys.platform == "linux",
+        guarded=guarded,
+        guards=ledger.guards if guarded and ledger is not None else None,
         success_codes=success_codes,
         stop_signal=stop_signal,
         stderr_limit=stderr_limit,

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +32,11 @@ from proctor.runtime.processes.process_errors import Context, SpawnFailed, Stage
 MARKER = "PROCTOR_MARKER"
 """The variable a marked process, and all it starts, carries in its environment."""
 
-LAUNCH = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import guard; guard.main()"
-"""The guard's program: imported, it comes from its cached bytecode."""
+LAUNCH, SERVE = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import guard; guard.{function}()"
+    for function in ("main", "serve")
+)
+"""The guard's program, and that of the one that forks guards: imported, it comes from its cached bytecode."""
 
 Stream = Literal["pipe", "null", "inherit"] | Path
 """A pipe to us, /dev/null, the runtime's own, or a file that output is appended to."""
@@ -110,12 +114,30 @@ REPORT_LOOK, REPORT_LIMIT = 1.0, 60.0
 """Seconds between two looks at a guard that has not reported, and after which it is given up."""
 
 
+@attrs.frozen
+class Forked:
+    """A child that was forked for us, with what `Child` needs of a `Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code by which it was reaped, None while it lives."""
+        found, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if found else None
+
+    def wait(self) -> int:
+        """Reap it, and wait for its end where it lives."""
+        with suppress(ChildProcessError):  # somebody else has reaped it, or the host ignores SIGCHLD
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return 0
+
+
 class Child:
     """A process that is ours to reap. `pid` is also the number of its session and of its group."""
 
     __slots__ = ("_leading", "_news", "_pidfd", "_popen", "_readable", "pid")
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes] | Forked) -> None:
         self.pid = popen.pid
         self._popen = popen
         # Safe against reuse of the number: the child is ours, and stays a zombie until `reap`.
@@ -200,11 +222,11 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     stage: Stage = "pipes"
     born = False
     try:
-        child_ends = _open(ends, command, guarded, theirs)
+        child_ends = open_ends(ends, command, guarded, theirs)
         stage = "spawn"
         popen = _popen(command, child_ends)
         stage = "wait"
-        child = _watched(popen)
+        child = watched(popen)
         born = True
     except OSError as error:
         raise _refused(error, command, stage) from error
@@ -267,7 +289,8 @@ def resident(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:
+def open_ends(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:
+    """Open the pipes: our `ends`, and theirs by name, which are put in `theirs` to be closed. Raises OSError, SpawnFailed."""
     child_ends: dict[str, int] = {}
     if command.stdin == "pipe":
         ends.stdin, child_ends["stdin"] = stdin_pipe()
@@ -330,7 +353,8 @@ def _popen(command: Command, child_ends: Mapping[str, int]) -> subprocess.Popen[
     )
 
 
-def _watched(popen: subprocess.Popen[bytes]) -> Child:
+def watched(popen: subprocess.Popen[bytes] | Forked) -> Child:
+    """The child; killed and reaped where it cannot be watched. Raises OSError."""
     try:
         return Child(popen)
     except OSError:
