@@ -13,6 +13,7 @@ from proctor.actors.plan.plan import acp_plan, opencode_plan
 from proctor.protocols.acp import GEMINI as GEMINI_PROFILE
 from proctor.protocols.acp import Profile
 from tests.runtime.programs import installed
+from tests.tables import each_row
 
 
 def test_opencode_is_held_as_a_session_or_started_for_each_prompt() -> None:
@@ -61,7 +62,7 @@ def test_a_known_program_is_known_by_its_name_and_a_stranger_has_no_variable() -
     assert unknown_product("x").variable == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("profile", "name"),
     [
         ("generic", "acp"),
@@ -77,7 +78,7 @@ def test_a_profile_is_given_by_its_name_or_as_a_record(profile: str | Profile, n
     assert acp_plan("a", ["x"], {}, profile=profile).dialect.name == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("argv", "options", "profile", "why"),
     [
         ([], {}, "generic", "argv must be a program"),

@@ -19,6 +19,7 @@ from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
 from tests.actors.far_end import HELLO, Step, agent_of, codes, log_of
 from tests.runtime.stage import heard
+from tests.tables import each_row
 
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
 CUT_ONCE: Sequence[Step] = (
@@ -474,7 +475,7 @@ async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:
         assert (await right.agent("a").ask("x")).text == "right"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "text"),
     [
         (

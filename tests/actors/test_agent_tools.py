@@ -30,6 +30,7 @@ from proctor.actors.tools.tools import ToolResult, tool
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
+from tests.tables import each_row
 
 
 def spoken(options: AgentOptions) -> Plan:
@@ -330,7 +331,7 @@ async def test_calls_of_one_agent_are_answered_one_after_the_other(
 # -- reports
 
 
-@pytest.mark.parametrize("outcome", [name for name in OUTCOMES if name != "ok"])
+@each_row("outcome", [name for name in OUTCOMES if name != "ok"])
 def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     answer = Answer(agent="a", outcome=outcome, error="it said no", stderr="oops")
     result = report(answer, CallPaths(cwd=Path("/w")), "half a sentence")

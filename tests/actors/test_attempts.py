@@ -24,6 +24,7 @@ from proctor.actors.serving.retry import RETRY, attempted, judge
 from proctor.actors.transport.transport import Start, Transport
 from proctor.runtime.processes import process_errors
 from tests.actors.spoken import spoken_plan
+from tests.tables import each_row
 
 MENDED_FIRST = [
     errors.BadOption("x"),
@@ -53,13 +54,13 @@ PASSING_ERRORS = [
 
 
 @pytest.mark.covers("R111", "R120")
-@pytest.mark.parametrize("error", MENDED_FIRST, ids=lambda error: type(error).__name__)
+@each_row("error", MENDED_FIRST, ids=lambda error: type(error).__name__)
 def test_what_somebody_has_to_mend_first_is_not_repeated(error: Exception) -> None:
     assert (is_retryable(error), judge(error)) == (False, None)
 
 
 @pytest.mark.covers("R111")
-@pytest.mark.parametrize("error", PASSING_ERRORS, ids=lambda error: type(error).__name__)
+@each_row("error", PASSING_ERRORS, ids=lambda error: type(error).__name__)
 def test_what_may_pass_is_repeated(error: Exception) -> None:
     again = judge(error)
     assert again is not None

@@ -7,6 +7,7 @@ import pytest
 
 from proctor.actors.errors import BadOption
 from proctor.actors.plan.budgets import Budget, Spending
+from tests.tables import each_row
 
 Spent = tuple[float, float | None]
 
@@ -17,7 +18,7 @@ def after(budget: Budget, *spent: Spent) -> tuple[Spending, Sequence[str]]:
     return spending, alarms
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spent", "alarms", "now", "left_in_window", "frees_in"),
     [
         ([], [], 0.0, 0.0, 0.0),

@@ -49,6 +49,7 @@ from proctor.runtime.exits import RuntimeFault
 from tests.actors.far_end import write_script
 from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, spoken_plan, unwanted
 from tests.protocols.lines import assistant, delta, text
+from tests.tables import each_row
 
 
 async def chunks_of(model: CompletionModel, prompt: str = "hi", **more: Any) -> list[Chunk]:
@@ -138,7 +139,7 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole(autojump_clock
 
 
 @pytest.mark.covers("R088")
-@pytest.mark.parametrize(
+@each_row(
     "event",
     [
         v.TextDelta(0, "t", ""),
@@ -353,7 +354,7 @@ FAULTS: list[tuple[Exception, Fault, bool]] = [
 
 
 @pytest.mark.covers("R111")
-@pytest.mark.parametrize(("error", "fault", "again"), FAULTS, ids=lambda value: getattr(value, "args", value))
+@each_row(("error", "fault", "again"), FAULTS, ids=lambda value: getattr(value, "args", value))
 def test_whose_fault_an_error_is_and_whether_to_try_again(
     error: Exception, fault: Fault, again: bool
 ) -> None:

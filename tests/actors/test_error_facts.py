@@ -3,8 +3,6 @@ from __future__ import annotations
 import inspect
 from typing import cast, get_args
 
-import pytest
-
 import proctor
 from proctor.actors import errors as actor_errors
 from proctor.actors.error_kinds import facts_of, is_retryable
@@ -30,6 +28,7 @@ from proctor.runtime.error_facts import ErrorFacts, Fault
 from proctor.runtime.exits import Exit
 from proctor.runtime.processes import process_errors
 from tests.house.tree import listed
+from tests.tables import each_row
 
 PASSING_STATUSES = {409, 429, 502, 503, 504}
 """What an error may be answered with that the same request may not meet again."""
@@ -110,7 +109,7 @@ def test_every_table_over_errors_says_what_the_class_says() -> None:
         assert is_retryable(error) == error.retryable == (judge(error) is not None), kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         proctor.AskNotSent("a", 1.0, delivery=proctor.Delivery(sent="no", stage="queued", elapsed=1.0)),
@@ -150,7 +149,7 @@ def test_a_wrapper_has_the_facts_of_what_it_wraps() -> None:
     assert not is_retryable(lost)  # it wraps nothing: something was done, whatever the cause
 
 
-@pytest.mark.parametrize(("ended", "facts"), [*OUTCOMES.items(), *ENDING_FACTS.items()])
+@each_row(("ended", "facts"), [*OUTCOMES.items(), *ENDING_FACTS.items()])
 def test_what_an_end_means_agrees_with_itself(ended: str, facts: OutcomeFacts) -> None:
     if ended == "ok":
         assert (facts.http_status, facts.exit_status, facts.retryable) == (200, exit_status.OK, False)

@@ -13,6 +13,7 @@ from proctor.actors.fleet.fleet import Fleet, load_fleet
 from proctor.actors.plan.permissions import Rule
 from proctor.actors.plan.plan import plan_of
 from proctor.runtime.spec import Backoff, ChildSpec
+from tests.tables import each_row
 
 Written = Callable[[str], Path]
 
@@ -324,7 +325,7 @@ def test_a_limit_may_be_none(given: object, seconds: float) -> None:
     assert limit(given) == seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "text"),
     [
         (0.04, "0 s"),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.actors.setup.jsonc import Malformed, Unsplicable, parse, with_member, without_member
+from tests.tables import each_row
 
 PATH = ("servers", "ours")
 ENTRY = {"command": "x", "args": ["serve", "ä"], "inner": {"n": 1}}
@@ -38,7 +39,7 @@ TEXTS = [
 
 
 @pytest.mark.covers("R172")
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_what_was_put_in_and_taken_out_leaves_every_byte(text: str) -> None:
     made = with_member(text, PATH, ENTRY, comments=True)
     before, after = (parse(each, comments=True) for each in (text, made))
@@ -103,7 +104,7 @@ def test_another_value_takes_the_place_of_the_old_one() -> None:
 
 
 @pytest.mark.covers("R173")
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

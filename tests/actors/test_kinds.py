@@ -19,6 +19,7 @@ from proctor.actors.serving.pool import Pools
 from proctor.actors.specs import agent_spec
 from proctor.cli.agent_kinds import KINDS as OF_THE_COMMAND_LINE
 from tests.actors.far_end import write_script
+from tests.tables import each_row
 
 PLANS: Mapping[str, Plan] = {
     "claude": claude_plan("a", {}),
@@ -37,14 +38,14 @@ PLANS: Mapping[str, Plan] = {
 }
 
 
-@pytest.mark.parametrize("held", PLANS)
+@each_row("held", PLANS)
 def test_limits_by_kind_hold_for_every_way_to_hold_a_command_line(held: str) -> None:
     kind, plan = held.partition(",")[0], PLANS[held]
     pool = Pools(limit=6, limits={kind: 2}).of(plan)
     assert (pool.name, pool.statistics().limit) == (kind, 2)
 
 
-@pytest.mark.parametrize("held", PLANS)
+@each_row("held", PLANS)
 def test_metrics_and_pools_name_a_kind_alike(held: str) -> None:
     plan = PLANS[held]
     assert agents_in([agent_spec("a", plan, {})], "root") == {"root/a": AgentLabels("a", kind_of(plan))}
@@ -61,7 +62,7 @@ def test_the_kinds_are_those_of_the_command_line() -> None:
     assert set(KINDS) == set(OF_THE_COMMAND_LINE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "text"),
     [
         ({"limits": {"Codex": 2}}, r"limits names the kind 'Codex'.*did you mean 'codex'"),

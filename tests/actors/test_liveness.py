@@ -13,6 +13,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.runtime.processes.condition import Condition
 from proctor.runtime.processes.procfs import Sample
+from tests.tables import each_row
 
 
 class Turn:
@@ -141,7 +142,7 @@ async def test_a_short_patience_is_not_lengthened_by_an_error(turn: Turn, autoju
     assert silence.silent_for == pytest.approx(1.0 + READ_GRACE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cpu", "io", "pids", "moved"),
     [
         (0.0, 0, (1, 2), False),

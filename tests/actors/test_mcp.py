@@ -21,12 +21,13 @@ from proctor.actors.transport.memory import MemoryTransport, PeerStreams, in_mem
 from proctor.actors.transport.transport import Start
 from proctor.protocols.mcp import HOST, Server, is_approved
 from tests.actors.spoken import speaks
+from tests.tables import each_row
 
 LOCAL = McpServer(command="/bin/tiny", args=["-x"], env={"TOKEN": "s3cret"})
 FAR = McpServer(url="http://127.0.0.1:9/mcp", headers={"X-Key": "s3cret"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "why"),
     [
         ({}, "either a command or a url, got None and None"),
@@ -60,7 +61,7 @@ def test_a_server_shows_no_secret() -> None:
     assert "s3cret" not in f"{LOCAL!r} {FAR!r} {claude_plan('a', {'mcp': {'tiny': LOCAL, 'far': FAR}})!r}"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a__b", "_a", "a.b", "ä", "host", "host_x", "a\n"])
+@each_row("name", ["", "a b", "a__b", "_a", "a.b", "ä", "host", "host_x", "a\n"])
 def test_a_name_that_would_make_a_tool_of_another_server_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="MCP server"):
         claude_plan("a", {"mcp": {name: LOCAL}})
@@ -148,7 +149,7 @@ ASKING = {HOST: Server(command="r", approved=True), "a": Server(command="x", app
 ASKING["a_b"] = Server(command="y")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "approved"),
     [
         ("mcp_host_add", True),

@@ -14,6 +14,7 @@ from proctor.runtime.processes.procfs import children_of, resident_of
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
 from tests.runtime.programs import ENV
+from tests.tables import each_row
 
 GIB = 2**30
 FAMILY = """
@@ -65,7 +66,7 @@ async def test_an_agent_without_a_process_holds_nothing(autojump_clock: trio.tes
 
 
 @pytest.mark.covers("R049", "R121")
-@pytest.mark.parametrize(
+@each_row(
     ("memory", "cores", "limit"),
     [
         (64 * GIB, 16, MOST),

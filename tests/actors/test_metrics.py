@@ -31,6 +31,7 @@ from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision.supervisor import supervisor_spec
 from tests.actors.far_end import Step, write_script
 from tests.actors.spoken import spoken_plan
+from tests.tables import each_row
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -58,7 +59,7 @@ def counted(*events: v.AnyEvent) -> AgentTotals:
 # what an event counts for
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "turns", "seconds"),
     [
         ((note("sent"), ended()), {"ok": 1}, [1.0]),
@@ -79,7 +80,7 @@ def test_a_turn_is_counted_once_by_how_it_ended(
     assert sum(totals.durations.buckets) == len(seconds)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "timeouts"),
     [
         ((note("sent"), note("stalled"), exited("stalled")), {"silence": 1}),

@@ -18,6 +18,7 @@ from proctor.actors.outcomes import (
 )
 from proctor.protocols.vocabulary import Ending
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from tests.tables import each_row
 
 
 def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
@@ -27,7 +28,7 @@ def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
 
 
 @pytest.mark.covers("L31", "L32", "L10", "R071", "R073")
-@pytest.mark.parametrize(
+@each_row(
     ("ending", "exit", "by", "expected"),
     [
         # the CLI's own word wins over its exit, in both directions (L31)
@@ -54,7 +55,7 @@ def test_the_label(ending: Ending | None, exit: ExitReason | None, by: Stopper, 
 
 
 @pytest.mark.covers("L36", "L38")
-@pytest.mark.parametrize(
+@each_row(
     ("outcome", "reaction"),
     [
         ("crashed", "restart"),
@@ -72,7 +73,7 @@ def test_what_a_restart_would_not_heal_is_not_restarted(outcome: Outcome, reacti
     assert OUTCOMES[outcome].reaction == reaction
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "expected"),
     [
         (Normal(), "clean"),

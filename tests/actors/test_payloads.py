@@ -35,6 +35,7 @@ from proctor.protocols.vocabulary import Prompt
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import reply
+from tests.tables import each_row
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a")
 NOTE = FilePayload("note.txt", "The sum is 4.")
@@ -48,7 +49,7 @@ URL = f"data:image/png;base64,{ENCODED}"
 
 
 @pytest.mark.covers("R143")
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "attachment"),
     [
         (NOTE, Attachment("file", "note.txt", "text/plain", "The sum is 4.")),
@@ -131,7 +132,7 @@ TEXTS = [{"type": "text", "text": "go"}, {"type": "text", "text": TOLD}]
 
 
 @pytest.mark.covers("R145")
-@pytest.mark.parametrize(
+@each_row(
     ("name", "path", "expected"),
     [
         (

@@ -10,6 +10,7 @@ from proctor.actors.agent.states import Status
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Version
+from tests.tables import each_row
 
 STEER = v.Steer("s", "also this")
 INTERRUPT = v.Interrupt("s")
@@ -24,7 +25,7 @@ OTHER = (v.Answered(3, "t1", "x", "bad"), v.Text(4, "t1", "hm"), v.Steered(4, "t
 
 
 @pytest.mark.covers("L40")
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "keeps", "events", "fate", "turn", "why"),
     [
         (STEER, False, [*OTHER, v.Steered(5, "t1", "s")], "delivered", "t1", ""),
@@ -112,8 +113,8 @@ REQUESTS: tuple[v.AnyRequest, ...] = (
 )
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=[type(r).__name__ for r in REQUESTS])
-@pytest.mark.parametrize(
+@each_row("request_", REQUESTS, ids=[type(r).__name__ for r in REQUESTS])
+@each_row(
     ("dialect", "version", "running", "refused"),
     [
         (EVERYTHING, (2, 1, 330), True, None),

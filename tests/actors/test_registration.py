@@ -24,6 +24,7 @@ from proctor.actors.setup.registration import (
     register,
 )
 from tests.runtime.programs import installed
+from tests.tables import each_row
 
 CONFIGS = Path(__file__).parent / "configs"
 REQUEST = SetupRequest(argv=("/opt/proctor/bin/proctor", "serve"))
@@ -232,7 +233,7 @@ def test_every_wish_has_a_deed_for_every_standing() -> None:
     assert len(ACTIONS) == len(goals) * len(states) == 16
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, "a\nb"])
+@each_row("name", ["", "a b", "a.b", "ä", "x" * 65, "a\nb"])
 def test_a_name_that_not_every_client_takes_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="which every client accepts"):
         SetupRequest(argv=("x",), name=name)

@@ -21,6 +21,7 @@ from proctor.protocols.vocabulary import LimitReached, Notice
 from proctor.runtime.spec import ChildSpec
 from tests.actors.spoken import saying, spec_of
 from tests.protocols.lines import line
+from tests.tables import each_row
 
 NOW = 1_795_000_000.0
 DAY = 86400.0
@@ -39,7 +40,7 @@ def test_a_time_in_milliseconds_is_known_as_such(given: float | None, moment: fl
     assert reset_time(given) == moment
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ahead", "seconds"),
     [
         (100.0, 100.0),

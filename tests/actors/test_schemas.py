@@ -19,6 +19,7 @@ from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.actors.structured.submit import schema_tools, standing_tools
 from proctor.actors.tools.tools import Tool, ToolResult
 from tests.simulation.search import share
+from tests.tables import each_row
 
 
 class Line(msgspec.Struct):
@@ -68,7 +69,7 @@ INVOICE = Invoice("ABC-0001", datetime.date(2024, 2, 29), [Line("nut", 2)])
 LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "data", "value"),
     [
         (Invoice, GOOD, INVOICE),
@@ -86,7 +87,7 @@ def test_what_fits_becomes_what_was_declared(declared: object, data: Any, value:
 
 
 @pytest.mark.covers("R149")
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "data", "places"),
     [
         (Invoice, {"due": "x", "lines": [{"article": 1}, {}]},
@@ -129,7 +130,7 @@ def test_a_message_that_repeats_a_long_value_is_cut() -> None:
     assert violation.message.endswith('is not of type "integer"')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "told"),
     [
         ({"type": "objekt"}, "schema 'answer' cannot be used: \"objekt\" is not valid"),
@@ -190,7 +191,7 @@ ROUND: Mapping[str, Any] = {
 
 
 @pytest.mark.covers("R150")
-@pytest.mark.parametrize("case", ROUND)
+@each_row("case", ROUND)
 def test_an_example_has_no_violations(case: str) -> None:
     schema = schema_of(ROUND[case])
     example = schema.example()
@@ -221,7 +222,7 @@ NONE: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", NONE)
+@each_row("case", NONE)
 def test_where_no_example_can_be_made_none_is_shown(case: str) -> None:
     with pytest.raises(LookupError, match="no example could be made"):
         schema_of(NONE[case]).example()

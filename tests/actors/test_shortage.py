@@ -28,6 +28,7 @@ from proctor.runtime.processes.process_errors import SpawnFailed
 from proctor.runtime.processes.shortage import SHORTAGES
 from tests.actors.far_end import codes, log_of, write_script
 from tests.actors.full_disk import disk_at
+from tests.tables import each_row
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -36,7 +37,7 @@ def lacking(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-@pytest.mark.parametrize("number", sorted(SHORTAGES), ids=errno.errorcode.get)
+@each_row("number", sorted(SHORTAGES), ids=errno.errorcode.get)
 def test_a_call_refused_for_a_shortage_is_retryable_whatever_wraps_it(number: int) -> None:
     spawn = SpawnFailed("did not start", stage="spawn", argv0="x", cause=lacking(number))
     recording = RecordingFailed("x", lacking(number))

@@ -14,6 +14,7 @@ from proctor.actors.serving.chunks import (
     Void,
 )
 from proctor.protocols import vocabulary as v
+from tests.tables import each_row
 
 T = "t"
 VOID = v.Notice(0, T, "attempt_void", data={"message": "m", "parent": None})
@@ -70,10 +71,10 @@ BREAKS = [
 ]
 
 
-@pytest.mark.parametrize("breaks", BREAKS)
-@pytest.mark.parametrize("at", range(len(BROKEN) + 1))
-@pytest.mark.parametrize("before", [[], block(WHOLE)], ids=["first block", "second block"])
-@pytest.mark.parametrize("streamed", [True, False])
+@each_row("breaks", BREAKS)
+@each_row("at", range(len(BROKEN) + 1))
+@each_row("before", [[], block(WHOLE)], ids=["first block", "second block"])
+@each_row("streamed", [True, False])
 def test_a_stream_that_breaks_anywhere_says_each_block_once(
     breaks: list[v.AnyEvent], at: int, before: list[v.AnyEvent], streamed: bool
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_stream_that_breaks_anywhere_says_each_block_once(
     assert all(chunk.text or chunk.thinking for chunk in chunks if isinstance(chunk, Void))
 
 
-@pytest.mark.parametrize("at", range(len(BROKEN) + 1))
+@each_row("at", range(len(BROKEN) + 1))
 def test_a_prompt_that_is_sent_again_from_the_start_takes_all_back(at: int) -> None:
     chunks = heard([sent(1), *block(WHOLE), *BROKEN[:at], sent(2), *block(ANSWER)])
     assert said(chunks)[0] == ANSWER
@@ -101,7 +102,7 @@ def test_the_void_of_a_subagent_takes_nothing_back() -> None:
     assert Void not in [type(chunk) for chunk in heard([*pieces(ANSWER), other, v.Text(0, T, ANSWER)])]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "text"),
     [
         ([], ANSWER),

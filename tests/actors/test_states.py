@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 
 from proctor.actors.agent.states import TRANSITIONS, State, Trigger
+from tests.tables import each_row
 
 STORIES: list[tuple[list[Trigger], State]] = [
     (["ready"], "idle"),
@@ -32,9 +33,7 @@ STORIES: list[tuple[list[Trigger], State]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("happenings", "state"), STORIES, ids=[f"{n}-{state}" for n, (_, state) in enumerate(STORIES)]
-)
+@each_row(("happenings", "state"), STORIES, ids=[f"{n}-{state}" for n, (_, state) in enumerate(STORIES)])
 def test_a_story_ends_where_the_table_says(happenings: list[Trigger], state: State) -> None:
     now: State = "starting"
     for happening in happenings:

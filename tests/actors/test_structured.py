@@ -25,6 +25,7 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
 from tests.actors.shaped import Step, shaped_plan
+from tests.tables import each_row
 
 
 class Bill(msgspec.Struct):
@@ -77,7 +78,7 @@ def made(kind: str, mode: AgentMode, options: AgentOptions) -> Plan:
             return opencode_plan("a", chosen)
 
 
-@pytest.mark.parametrize(("kind", "mode", "fresh", "options", "route"), FRESH)
+@each_row(("kind", "mode", "fresh", "options", "route"), FRESH)
 def test_the_way_is_the_first_that_the_agent_has(
     kind: str, mode: AgentMode, fresh: bool, options: AgentOptions, route: Route
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from proctor.actors.setup.jsonc import Malformed, Unsplicable
 from proctor.actors.setup.toml_table import MARK, parse, with_table, without_table
+from tests.tables import each_row
 
 PATH = ("mcp_servers", "proctor")
 ENTRY: dict[str, object] = {"command": 'C:\\x "y"\x7f', "args": ["serve", "ä"], "tool_timeout_sec": 600}
@@ -25,7 +26,7 @@ TEXTS = [
 
 
 @pytest.mark.covers("R172")
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_what_was_put_in_and_taken_out_leaves_every_byte(text: str) -> None:
     made = with_table(text, PATH, ENTRY)
     settings = tomllib.loads(made)
@@ -40,7 +41,7 @@ def test_a_file_that_was_made_for_it_is_gone_with_it() -> None:
     assert without_table(f"{made}\n[b]\nc = 1\n", PATH) == "\n[b]\nc = 1\n"
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_tables_that_came_behind_it_stay(text: str) -> None:
     later = '\n[projects."/srv/x"]\ntrust_level = "trusted"\n'
     assert without_table(with_table(text, PATH, ENTRY) + later, PATH) == text + later

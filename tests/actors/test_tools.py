@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption
 from proctor.actors.tools.tools import ToolContext, ToolResult, tool
+from tests.tables import each_row
 
 
 class Unit:
@@ -152,7 +153,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "why"), IMPOSSIBLE)
+@each_row(("function", "why"), IMPOSSIBLE)
 def test_what_no_tool_can_be_made_of_is_refused_when_it_is_decorated(function: Any, why: str) -> None:
     with pytest.raises(BadOption, match=why):
         tool(function)

@@ -11,6 +11,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.structured.limits import DEPTH, ValidationLimits, count_patterns
 from proctor.actors.structured.schemas import schema_of
 from proctor.actors.structured.subschemas import TooCostly
+from tests.tables import each_row
 
 STRING: Mapping[str, Any] = {"type": "string"}
 NOTHING: dict[str, Any] = {}
@@ -132,7 +133,7 @@ def sane() -> Mapping[str, tuple[Any, Any, Any]]:
 SANE = sane()
 
 
-@pytest.mark.parametrize("case", SANE)
+@each_row("case", SANE)
 def test_a_schema_that_somebody_would_write_is_taken_and_checked(case: str) -> None:
     declared, fits, other = SANE[case]
     schema = schema_of(declared)
@@ -160,7 +161,7 @@ def test_a_value_of_too_many_levels_is_not_checked_and_crashes_nothing(schema: A
     assert str(violation) == f"(the whole): it cannot be checked: it is nested more than {DEPTH} levels deep"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value", "told"),
     [
         (EITHER, nested(25, 1), "takes too many checks"),

@@ -16,6 +16,7 @@ from proctor.actors.web_server.exchange import Message, Receive, Send
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.peers import refusal
 from tests.actors.http_server import LOCAL, REQUEST, application, begin, flood, get, hello, read_all, running
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
@@ -190,15 +191,13 @@ ENDPOINTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "meant"), ENDPOINTS.items())
+@each_row(("text", "meant"), ENDPOINTS.items())
 def test_an_address_is_read_as_people_write_it(text: str, meant: Endpoint) -> None:
     assert endpoint(text) == meant
     assert endpoint(str(meant)) == meant
 
 
-@pytest.mark.parametrize(
-    "text", ["", "host", "host:80", "127.0.0.1", "127.0.0.1:65536", "1:-1", "unix:", "::1:x"]
-)
+@each_row("text", ["", "host", "host:80", "127.0.0.1", "127.0.0.1:65536", "1:-1", "unix:", "::1:x"])
 def test_an_address_of_another_kind_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(BadOption, match=r"cannot listen on .*: expected"):
         endpoint(text)

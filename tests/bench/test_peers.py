@@ -14,6 +14,7 @@ from bench import fleet
 from bench.contest import Contender, Stopwatch, Work, hold, table
 from bench.peers import entries, keepers
 from bench.peers.entries import Peer, in_part
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
 ALL = (
@@ -147,7 +148,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("peer", ALL, ids=[peer.name for peer in ALL])
+@each_row("peer", ALL, ids=[peer.name for peer in ALL])
 def test_a_peer_is_a_function_of_its_module_that_is_imported_where_it_is_there(peer: Peer) -> None:
     assert (ROOT / "bench" / "peers" / f"{peer.module}.py").is_file()
     assert peer.absent() or callable(peer.load())

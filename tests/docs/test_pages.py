@@ -10,6 +10,7 @@ import pytest
 from proctor.actors.plan.options import SPEC_OPTIONS
 from proctor.cli.app import build_app
 from tests.house.tree import ROOT, listed
+from tests.tables import each_row
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))
 FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
@@ -66,19 +67,19 @@ def is_there(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_the_code_of_a_page_compiles_and_every_name_of_ours_is_there(page: str) -> None:
     missing = sorted({name for name in named(text_of(page)) if not is_there(name)})
     assert missing == [], listed(missing)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_page_leads_nowhere_that_is_not_there(page: str) -> None:
     linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", text_of(page))
     assert [link for link in linked if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_page_speaks_of_no_module_or_file_that_is_not_there(page: str) -> None:
     told = spans(text_of(page)).split("\n")
     modules = {
@@ -98,7 +99,7 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_link_into_a_page_leads_to_one_of_its_headings(page: str) -> None:
     linked = re.findall(r"\]\(([^):\s]*)#([\w-]+)\)", text_of(page))
     folder = (ROOT / page).parent

@@ -14,6 +14,7 @@ import pytest
 from tests.clis.not_run import NOT_RUN
 from tests.durations import durations, in_order, read
 from tests.house.tree import ROOT
+from tests.tables import each_row
 
 PASS = "def test_a() -> None: pass\n"
 FAIL = "def test_a() -> None: assert False\n"
@@ -114,7 +115,7 @@ def test_any_other_skip_is_bad_wherever_it_is(judge: Judge) -> None:
     assert all(f"tests.house.test_{number}" in said for number in range(len(ODD)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "lack"),
     [
         ("only Linux tells", "Linux"),

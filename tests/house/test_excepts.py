@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sources, syntax
+from tests.tables import each_row
 
 # (file, function): why it takes every error
 REASONS: Mapping[tuple[str, str], str] = {
@@ -121,7 +122,7 @@ def test_a_cancellation_is_never_taken_by_its_name() -> None:
     assert everywhere(cancelled) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "found"),
     [
         ("except Exception: pass", (1, 0)),

@@ -18,6 +18,7 @@ import pytest
 import proctor
 from tests.house.tree import ROOT, listed
 from tests.reference.page import PAGE, names
+from tests.tables import each_row
 
 
 def faces() -> list[str]:
@@ -40,7 +41,7 @@ def test_the_names_of_a_face_are_those_of_the_reference() -> None:
     assert "\n".join(names()) in (ROOT / PAGE).read_text(encoding="utf-8"), "python -m tests.reference"
 
 
-@pytest.mark.parametrize("name", FACES)
+@each_row("name", FACES)
 def test_a_face_exports_each_name_once_and_has_it_and_no_other(name: str) -> None:
     module = importlib.import_module(name)
     exports = exported(module)
@@ -72,7 +73,7 @@ def test_a_name_that_is_imported_when_it_is_used_is_the_one_that_type_checkers_s
 
 
 @pytest.mark.covers("R193")
-@pytest.mark.parametrize("name", FACES)
+@each_row("name", FACES)
 def test_every_public_method_is_documented(name: str) -> None:
     module = importlib.import_module(name)
     classes = [value for key in exported(module) if inspect.isclass(value := getattr(module, key))]

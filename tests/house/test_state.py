@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.house.tree import dotted, everywhere, imports, listed
+from tests.tables import each_row
 
 MUTABLE = {
     "list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict", "ChainMap", "count", "cycle",
@@ -88,7 +89,7 @@ def test_the_library_has_no_process_wide_state() -> None:
     assert places == [], listed(places)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "places"),
     [
         ("SEEN: Final = {}", 1),

@@ -7,13 +7,14 @@ import pytest
 from tests.mutants.breaks import breaks
 from tests.mutants.targets import TARGETS, gone
 from tests.mutants.trial import ROOT, Target
+from tests.tables import each_row
 
 
 def afters(source: str) -> set[str]:
     return {broken.after for broken in breaks(source)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "expected"),
     [
         (
@@ -47,7 +48,7 @@ def test_an_answer_is_both() -> None:
     assert {"return True", "return False"} <= afters("def f(a) -> bool:\n    return g(a)\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         '"""A module."""',

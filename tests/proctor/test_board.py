@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console, ConsoleDimensions
 
 from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import AgentSummary, Line
 from proctor.cli.ui.fleet_table import PAGE, live_table
 from proctor.runtime.messaging.supervisor_handle import TreeNode
+from tests.tables import each_row
 
 NAMES = [f"agent-with-a-long-name-{n}" for n in range(40)]
 
@@ -34,7 +34,7 @@ def drawn(width: int, height: int, now: float = 0.0) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("width", [200, 120, 100, 80, 60, 50, 40, 30, 20])
+@each_row("width", [200, 120, 100, 80, 60, 50, 40, 30, 20])
 def test_the_state_is_the_last_to_be_cut(width: int) -> None:
     lines = drawn(width, 20)
     assert all(len(line) <= width for line in lines)

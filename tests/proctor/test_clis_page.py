@@ -11,6 +11,7 @@ from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect
 from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
+from tests.tables import each_row
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "capabilities.md"
 COLUMNS: Mapping[str, Dialect] = {
@@ -54,7 +55,7 @@ def test_the_page_has_every_dialect_in_its_table() -> None:
 
 
 @pytest.mark.covers("L40", "L04")
-@pytest.mark.parametrize("place", range(len(COLUMNS)), ids=list(COLUMNS))
+@each_row("place", range(len(COLUMNS)), ids=list(COLUMNS))
 def test_the_page_says_what_a_dialect_can_do(place: int) -> None:
     dialect = [*COLUMNS.values()][place]
     told = {word: cells[place] for word, cells in rows().items() if word}

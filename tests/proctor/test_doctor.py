@@ -18,6 +18,7 @@ from proctor.runtime.processes.ledger import Swept
 from proctor.runtime.processes.orphans import Orphan, find_marked
 from tests.proctor.command import Ended, processes_with, proctor, running
 from tests.runtime.programs import installed
+from tests.tables import each_row
 
 NAMES = [
     "python",
@@ -101,7 +102,7 @@ def test_the_checks_as_json_are_the_same_checks(home: Path) -> None:
     assert {check["grade"] for check in facts["checks"]} <= {"ok", "warn"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("check", "grade"),
     [
         (doctor.check_python((3, 10, 9)), "fail"),

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import get_args
 
-import pytest
-
 import proctor
 from proctor.actors.outcomes import Outcome
 from proctor.actors.plan.options import SPEC_OPTIONS, SpecOptions, defaults
@@ -15,6 +13,7 @@ from proctor.actors.plan.plan import claude_plan
 from proctor.protocols import vocabulary as v
 from tests.reference.notices import MEANINGS, ROOT, codes
 from tests.reference.page import PAGE, errors, page
+from tests.tables import each_row
 
 MAKERS = [
     proctor.claude,
@@ -47,7 +46,7 @@ def test_every_option_has_its_help_and_its_default() -> None:
     assert [option.name for option in SPEC_OPTIONS.values() if not option.help] == []
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+@each_row("make", MAKERS, ids=lambda make: make.__name__)
 def test_the_help_of_a_maker_of_agents_has_every_option(make: Callable[..., object]) -> None:
     parameters = inspect.signature(make).parameters
     assert inspect.Parameter.VAR_KEYWORD not in {p.kind for p in parameters.values()}

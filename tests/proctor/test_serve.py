@@ -34,6 +34,7 @@ from tests.proctor.command import (
     running,
 )
 from tests.proctor.metrics_page import names_promised
+from tests.tables import each_row
 
 ASKED = written(INITIALIZE, READY, {"id": 1, "method": "tools/list"})
 HANGS = ('{"turn": "hangs", "when": "hang"}', '{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
@@ -116,7 +117,7 @@ def test_no_word_at_a_terminal_is_answered_with_help(home: Path) -> None:
         assert terminal.end() == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "complaint"),
     [
         ({"http": "0.0.0.0:0", "no_token": True}, "needs a token"),

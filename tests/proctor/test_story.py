@@ -19,6 +19,7 @@ from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.messaging.refs import Ref
 from proctor.runtime.messaging.supervisor_handle import ChildState, TreeNode
+from tests.tables import each_row
 
 REF = cast(Ref, None)
 KILLED = ExitStatus(signal=9)
@@ -186,7 +187,7 @@ def test_an_exit_reason_is_told_by_its_innermost_cause(why: ExitReason, text: st
     assert describe_exit(why) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "line"),
     [
         (Answer(agent="a", outcome="limited", resets_at=1062.0), "a is parked on a usage limit until "),

@@ -6,6 +6,7 @@ from proctor.cli.prompts import separate_prompt
 from proctor.cli.ui.text import one_line, printable, tool_use, until
 from proctor.cli.ui.transcript import Shown, Transcript, line_of
 from proctor.protocols import vocabulary as v
+from tests.tables import each_row
 
 VOID = v.Notice(4, "t1", "attempt_void", "cut", {"message": "m", "parent": None})
 
@@ -24,7 +25,7 @@ def out(*events: v.AnyEvent, answer: str = "") -> str:
     return "".join(part.out for part in shown)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("event", "line"),
     [
         (v.Started(0, "t1", "s1", model="m", version="2.1"), "session s1, model m, version 2.1"),
@@ -144,7 +145,7 @@ VALUED = frozenset({"--model"})
 
 
 @pytest.mark.covers("R187")
-@pytest.mark.parametrize(
+@each_row(
     ("argv", "settled"),
     [
         ("run claude hi", "run claude hi"),

@@ -15,6 +15,7 @@ from proctor.actors.plan.options import OPTIONS, AgentOptions
 from proctor.cli.app import dispatch
 from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
+from tests.tables import each_row
 
 COMMANDS = "run, up, web, doctor, record, replay, setup, health, serve"
 KINDS = "claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE"
@@ -301,7 +302,7 @@ ONE = proctor.claude("a")
 SHOWN = f"{ONE!r:.97}..."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "kind", "text"),
     [
         (claude(max_turns=0), BAD, "agent 'a': max_turns must be an integer from 1 on, got 0"),

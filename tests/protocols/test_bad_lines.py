@@ -16,6 +16,7 @@ from proctor.protocols.vocabulary import (
     TurnEnded,
 )
 from tests.protocols.lines import GREETED, INIT, RESULT, delta, in_phase, line, session
+from tests.tables import each_row
 
 
 @pytest.mark.covers("R072", "R070", "R076")
@@ -29,7 +30,7 @@ def test_a_bad_line_costs_only_itself() -> None:
     assert bad.offset == len(GREETED) + len(delta("a"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bad", "reason"),
     [
         (b"nonsense", "not_json"),

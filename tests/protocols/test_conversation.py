@@ -18,6 +18,7 @@ from proctor.protocols.vocabulary import (
     TurnStarted,
 )
 from tests.protocols.lines import ASKED, GREETED, INIT, RESULT, in_phase, line, session
+from tests.tables import each_row
 
 
 @pytest.mark.covers("C19")
@@ -88,7 +89,7 @@ def test_an_init_that_comes_again_begins_no_second_turn() -> None:
     assert [type(event) for event in talk.receive(again * 2)] == [Started, TurnStarted]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("known", "version", "total", "cost"),
     [
         (None, "2.1.330", 0.5, None),

@@ -8,6 +8,7 @@ from proctor.protocols import jsonrpc
 from proctor.protocols.dialect import Memo, Send
 from proctor.protocols.jsonrpc import Message, PendingRequest
 from proctor.protocols.vocabulary import Garbled, Misplaced, Unrecognized
+from tests.tables import each_row
 
 
 def read(memo: Memo, line: bytes) -> Message:
@@ -16,7 +17,7 @@ def read(memo: Memo, line: bytes) -> Message:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "kind"),
     [
         (b'{"id":0,"method":"a"}', "request"),

@@ -16,6 +16,7 @@ from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from tests.protocols.acp import lines as acp
 from tests.protocols.codex import lines as codex
 from tests.protocols.opencode import server
+from tests.tables import each_row
 
 LONG = "y" * 9000
 
@@ -105,7 +106,7 @@ def names(events: list[v.AnyEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-@pytest.mark.parametrize("dialect", ANSWERS)
+@each_row("dialect", ANSWERS)
 def test_an_answer_in_a_line_that_is_too_long_is_gone_and_its_turn_says_so(dialect: str) -> None:
     talk, data = ANSWERS[dialect]("fine")
     end = ended(talk.receive(data))

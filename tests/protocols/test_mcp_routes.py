@@ -19,6 +19,7 @@ from proctor.protocols.vocabulary import EndSession, Notice, ToolCall, ToolResul
 from tests.protocols import lines
 from tests.protocols.acp.lines import INITIALIZED, reply, sent, session, update
 from tests.protocols.opencode import server as served
+from tests.tables import each_row
 
 SECRETS = ("env-secret", "header-secret")
 LOCAL = Server(command="/bin/tiny", args=("-x", "a b"), env={"TOKEN": "env-secret"})
@@ -49,7 +50,7 @@ DIALECTS: list[tuple[Dialect, Launch]] = [
 
 
 @pytest.mark.covers("R186")
-@pytest.mark.parametrize(("dialect", "launch"), DIALECTS)
+@each_row(("dialect", "launch"), DIALECTS)
 def test_no_secret_of_a_server_is_an_argument_or_shown_and_nothing_is_ignored(
     dialect: Dialect, launch: Launch
 ) -> None:
@@ -263,7 +264,7 @@ def results(events: list[Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.covers("R165")
-@pytest.mark.parametrize(
+@each_row(
     ("told", "metadata"),
     [
         ({"content": "2", **MARKED}, MARKED),

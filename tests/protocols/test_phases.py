@@ -29,6 +29,7 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 from tests.protocols.lines import ASKED, in_phase, session
+from tests.tables import each_row
 
 PHASES = get_args(Phase)
 OUTSIDE = (Garbled, Unrecognized, Misplaced, Exited)
@@ -99,8 +100,8 @@ SAMPLES: list[AnyEvent] = [
 ]
 
 
-@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "ended"])
+@each_row("event", SAMPLES, ids=lambda event: type(event).__name__)
+@each_row("phase", [phase for phase in PHASES if phase != "ended"])
 def test_an_event_moves_the_phase_as_its_cell_says(phase: Phase, event: AnyEvent) -> None:
     talk = Conversation(saying(TurnStarted(0, "t"), event, Answered(0, None, "greeting")))
     talk.greet()
@@ -119,9 +120,9 @@ def test_an_event_moves_the_phase_as_its_cell_says(phase: Phase, event: AnyEvent
         assert talk.phase == ("idle" if cell == REST else cell)
 
 
-@pytest.mark.parametrize("kind", REQUEST_OF, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("mode", get_args(Mode))
+@each_row("kind", REQUEST_OF, ids=lambda kind: kind.__name__)
+@each_row("phase", PHASES)
+@each_row("mode", get_args(Mode))
 def test_a_request_moves_the_phase_as_its_cell_says(mode: Mode, phase: Phase, kind: type[Any]) -> None:
     if mode == "oneshot" and phase == "greeting":
         return  # a one-shot run has no greeting to wait for

@@ -20,6 +20,7 @@ from proctor.protocols.vocabulary import (
     TurnStarted,
 )
 from tests.protocols.lines import ASKED, GREETED, INIT, RESULT, delta, line, session
+from tests.tables import each_row
 
 TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts" / "claude").glob("*.stdout.ndjson"))
 BY_LINE = attrs.evolve(CLAUDE, read_lines=None)
@@ -51,8 +52,8 @@ def told(talk: Conversation, data: bytes, cut: int) -> tuple[list[AnyEvent], byt
 
 
 @pytest.mark.covers("R076")
-@pytest.mark.parametrize("cut", [7, 300, 10**9])
-@pytest.mark.parametrize("data", ODD)
+@each_row("cut", [7, 300, 10**9])
+@each_row("data", ODD)
 def test_many_lines_give_what_each_of_them_gives(data: bytes, cut: int) -> None:
     whole = INIT + data + RESULT + data
     assert told(Conversation(CLAUDE), whole, cut) == told(Conversation(BY_LINE), whole, cut)
@@ -125,7 +126,7 @@ def test_a_dialect_without_it_is_read_line_by_line() -> None:
 BY_RUN = attrs.evolve(CLAUDE, read_delta=None)
 
 
-@pytest.mark.parametrize("data", ODD)
+@each_row("data", ODD)
 def test_a_line_that_comes_alone_gives_what_it_gives_among_others(data: bytes) -> None:
     def by_line(dialect: Dialect) -> tuple[list[AnyEvent], bytes, Memo, tuple[int, ...]]:
         talk, out = Conversation(dialect), list[AnyEvent]()
@@ -145,7 +146,7 @@ def test_a_line_that_comes_alone_gives_what_it_gives_among_others(data: bytes) -
     assert by_line(CLAUDE) == by_line(BY_RUN)
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@each_row("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_a_recorded_session_read_line_by_line_is_the_same_with_and_without_the_short_way(path: Path) -> None:
     talks = Conversation(CLAUDE, error_budget=None), Conversation(BY_RUN, error_budget=None)
     for chunk in path.read_bytes().splitlines(keepends=True):

@@ -19,6 +19,7 @@ from proctor.protocols.vocabulary import (
     ToolReturn,
     Unrecognized,
 )
+from tests.tables import each_row
 
 ADD = HostTool(name="add", description="Add.", schema={"type": "object"})
 
@@ -95,7 +96,7 @@ def test_a_call_that_is_cancelled_or_left_is_withdrawn() -> None:
     assert (memo.calls, line.hang_up()) == ({}, [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "kind", "code"),
     [
         (call(1, "subtract"), Notice, -32602),

@@ -18,6 +18,7 @@ from tests.protocols.claude.player import play as play_claude
 from tests.protocols.codex.player import play as play_codex
 from tests.protocols.lines import INIT, RESULT, delta, line, session
 from tests.protocols.opencode.player import play as play_opencode
+from tests.tables import each_row
 
 ODD = line(type="hologram", scene={"depth": 3})
 LOST = line(type="control_response", response={"subtype": "success", "request_id": "nobodys"})
@@ -71,7 +72,7 @@ STREAMING: Sequence[tuple[Dialect, Launch, str]] = (
 
 
 @pytest.mark.covers("R078")
-@pytest.mark.parametrize(("dialect", "wanted", "word"), STREAMING)
+@each_row(("dialect", "wanted", "word"), STREAMING)
 def test_every_command_line_is_asked_for_a_stream(dialect: Dialect, wanted: Launch, word: str) -> None:
     assert word in dialect.launch(wanted).argv
 
@@ -120,7 +121,7 @@ TOLD: Sequence[tuple[Play, str, set[type]]] = (
 
 
 @pytest.mark.covers("R081", "R082")
-@pytest.mark.parametrize(("play", "name", "kinds"), TOLD, ids=[name for _, name, _ in TOLD])
+@each_row(("play", "name", "kinds"), TOLD, ids=[name for _, name, _ in TOLD])
 def test_starts_content_and_ends_of_a_recording_are_typed(play: Play, name: str, kinds: set[type]) -> None:
     _, events = play(name)
     [start, *_] = [event for event in events if isinstance(event, v.Started)]

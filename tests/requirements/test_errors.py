@@ -11,6 +11,7 @@ from proctor.actors import errors
 from proctor.runtime.exits import ExitStatus
 from proctor.runtime.processes import process_errors
 from proctor.runtime.processes.process_errors import ProcessError, ProcessGone, SpawnFailed
+from tests.tables import each_row
 
 E = TypeVar("E", bound=Exception)
 
@@ -91,7 +92,7 @@ def made(kind: type[ProcessError]) -> ProcessError:
 
 
 @pytest.mark.covers("R106", "R108")
-@pytest.mark.parametrize("kind", sorted(all_of(process_errors, ProcessError), key=str))
+@each_row("kind", sorted(all_of(process_errors, ProcessError), key=str))
 def test_a_process_error_has_its_facts_and_says_them(kind: type[ProcessError]) -> None:
     error = made(kind)
     assert (error.argv0, error.stage in error.args[0]) == ("prog", True)

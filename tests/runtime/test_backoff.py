@@ -41,6 +41,7 @@ from tests.runtime.stage import (
     ready_after,
     settled,
 )
+from tests.tables import each_row
 
 SECOND = Backoff(min_delay=1, max_delay=8, jitter=0)
 """1, 2, 4, 8, 8 … seconds; a row ends after 8 seconds of readiness."""
@@ -49,7 +50,7 @@ SECOND = Backoff(min_delay=1, max_delay=8, jitter=0)
 FULL = OSError(errno.ENOSPC, "no space left on device")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("backoff", "reason", "result"),
     [
         (SECOND, Crash(FULL), True),
@@ -70,7 +71,7 @@ LONG = Backoff(min_delay=100, max_delay=100, jitter=0)
 
 
 @pytest.mark.covers("X1")
-@pytest.mark.parametrize(("k", "expected"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8), (5000, 8)])
+@each_row(("k", "expected"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8), (5000, 8)])
 def test_the_delay_grows_to_its_limit(k: int, expected: float) -> None:
     assert delay(SECOND, k, 0.5) == expected
 

@@ -35,6 +35,7 @@ from proctor.runtime.supervision.decide import (
     start_groups,
     starts_beside,
 )
+from tests.tables import each_row
 
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
 
@@ -60,13 +61,13 @@ FATES: Mapping[ExitReason, tuple[Action, Action, Action]] = {
 
 
 @pytest.mark.covers("S14", "S15", "S16")
-@pytest.mark.parametrize("reason", FATES, ids=str)
+@each_row("reason", FATES, ids=str)
 def test_what_becomes_of_a_child_that_ended_by_itself(reason: ExitReason) -> None:
     assert tuple(after_exit(kind, reason) for kind in KINDS) == FATES[reason]
 
 
 @pytest.mark.covers("S28")
-@pytest.mark.parametrize("reason", FATES, ids=str)
+@each_row("reason", FATES, ids=str)
 def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses(reason: ExitReason) -> None:
     refuses = isinstance(reason, FinalShutdown | TreeShutdown)
     for kind in KINDS[:2]:
@@ -74,7 +75,7 @@ def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses(reason: E
 
 
 @pytest.mark.covers("S16", "S73")
-@pytest.mark.parametrize("reason", FATES, ids=str)
+@each_row("reason", FATES, ids=str)
 def test_a_child_that_became_temporary_during_its_restart_is_not_tried_again(reason: ExitReason) -> None:
     assert after_failed_restart("temporary", reason) == after_exit("temporary", reason)
 
@@ -83,8 +84,8 @@ STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one"
 
 
 @pytest.mark.covers("S7")
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("order", ["sequential", "parallel"])
+@each_row("strategy", STRATEGIES)
+@each_row("order", ["sequential", "parallel"])
 def test_only_a_child_that_says_so_starts_beside_others_and_only_where_children_are_independent(
     strategy: Strategy, order: StartOrder
 ) -> None:
@@ -108,7 +109,7 @@ def as_orders(letters: str) -> list[StartOrder]:
 
 
 @pytest.mark.covers("S7")
-@pytest.mark.parametrize("letters", GROUPS)
+@each_row("letters", GROUPS)
 def test_parallel_neighbours_start_together_and_a_sequential_child_alone(letters: str) -> None:
     assert start_groups("one_for_one", as_orders(letters)) == GROUPS[letters]
 
@@ -119,7 +120,7 @@ def test_children_that_depend_on_each_other_start_one_by_one(strategy: Strategy)
     assert start_groups(strategy, as_orders("ppspp")) == tuple(range(n, n + 1) for n in range(5))
 
 
-@pytest.mark.parametrize("reason", [None, *FATES], ids=str)
+@each_row("reason", [None, *FATES], ids=str)
 def test_only_a_final_shutdown_is_final(reason: ExitReason | None) -> None:
     assert is_final(reason) == isinstance(reason, FinalShutdown)
 
@@ -196,7 +197,7 @@ def test_intensity_0_allows_no_restart() -> None:
 
 
 @pytest.mark.covers("S37", "S39")
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "grace", "reason", "error"),
     [
         ("permanent", 5.0, Shutdown(), False),
@@ -227,8 +228,8 @@ def test_a_stop_that_ended_otherwise_than_asked_is_an_error(
 
 
 @pytest.mark.covers("S19")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@each_row("kind", KINDS)
+@each_row(
     "reason",
     [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0), FinalShutdown(), TreeShutdown()],
     ids=str,

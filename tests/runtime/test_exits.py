@@ -14,11 +14,12 @@ from proctor.runtime.exits import (
     is_clean,
     normalised,
 )
+from tests.tables import each_row
 
 CRASH = Crash(ValueError("x"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "text", "clean"),
     [
         (Normal(), "normal", True),

@@ -31,6 +31,7 @@ from proctor.runtime.processes.stopping import Step, fitted
 from proctor.runtime.supervision.program import Program, plain_environment, process
 from tests.runtime.programs import ENV, appears, gone
 from tests.runtime.stage import heard, kinds
+from tests.tables import each_row
 
 DEAF = "trap '' TERM; echo ready; n=0; while [ $((n+=1)) -lt 200 ]; do sleep 0.05; done"  # 10 s, not for ever
 READY = Output("ready\n")
@@ -359,7 +360,7 @@ def test_the_environment_given_is_the_whole_one() -> None:
 
 
 @pytest.mark.covers("S2")
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "text"),
     [
         ({"id": ""}, "id"),
@@ -387,7 +388,7 @@ def test_an_argv_that_no_system_takes_is_refused(argv: Any) -> None:
 
 
 @pytest.mark.covers("S38")
-@pytest.mark.parametrize(
+@each_row(
     ("graces", "seconds", "shortened"),
     [
         ((5.0, 5.0), 20.0, [5.0, 5.0]),

@@ -23,6 +23,7 @@ from proctor.runtime import (
 )
 from proctor.runtime.supervision.schedule import DailyTime, Interval, Scheduled, daily_time
 from tests.runtime.stage import Boom, heard, picture, settled
+from tests.tables import each_row
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -193,9 +194,7 @@ async def test_a_job_is_a_child_like_any_other(autojump_clock: MockClock) -> Non
         assert seen == ["root/sweep"] * 2
 
 
-@pytest.mark.parametrize(
-    ("every", "seconds"), [("10m", 600), ("30s", 30), ("1.5h", 5400), ("1d", DAY), (2, 2), (0.5, 0.5)]
-)
+@each_row(("every", "seconds"), [("10m", 600), ("30s", 30), ("1.5h", 5400), ("1d", DAY), (2, 2), (0.5, 0.5)])
 def test_a_period_is_seconds_or_a_number_with_a_unit(every: float | str, seconds: float) -> None:
     start = scheduled("x", settled, every=every).start
     assert isinstance(start, Scheduled)

@@ -8,6 +8,7 @@ import pytest
 from proctor.runtime import ChildSpec, Flags, InvalidSpec, check_childspecs, open_supervisor, supervisor_spec
 from proctor.runtime.spec import Backoff, Probe
 from tests.runtime.stage import Notes, forever, player
+from tests.tables import each_row
 
 
 @pytest.mark.covers("S1")
@@ -51,7 +52,7 @@ WRONG: list[tuple[str, Any]] = [
 
 
 @pytest.mark.covers("S2")
-@pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: getattr(part, "__name__", repr(part)))
+@each_row(("field", "value"), WRONG, ids=lambda part: getattr(part, "__name__", repr(part)))
 def test_a_wrong_value_is_named_with_what_is_accepted(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"id": "a", "start": forever}
     with pytest.raises(InvalidSpec) as caught:
@@ -73,7 +74,7 @@ WRONG_BACKOFF: list[tuple[str, Any]] = [
 
 
 @pytest.mark.covers("X1")
-@pytest.mark.parametrize(("field", "value"), WRONG_BACKOFF, ids=lambda part: repr(part))
+@each_row(("field", "value"), WRONG_BACKOFF, ids=lambda part: repr(part))
 def test_a_wrong_backoff_is_named(field: str, value: Any) -> None:
     with pytest.raises(InvalidSpec, match=f"^{field} of 'backoff' is {value!r}: expected "):
         Backoff(**{field: value})
@@ -130,7 +131,7 @@ def test_flags_have_the_defaults_of_otp() -> None:
 
 
 @pytest.mark.covers("S4")
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("strategy", "all"),

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.processes.stopping import DEFAULT_LADDER, Action, Sent, Step, judge, run_ladder
+from tests.tables import each_row
 
 
 @attrs.define
@@ -210,7 +211,7 @@ BOTH = Sent(signals=frozenset({TERM}), killed=True)
 
 
 @pytest.mark.covers("T19", "L32")
-@pytest.mark.parametrize(
+@each_row(
     ("code", "signum", "sent", "reason"),
     [
         (0, None, NOTHING, Normal()),

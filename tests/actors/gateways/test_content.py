@@ -5,6 +5,7 @@ import math
 import pytest
 
 from proctor.actors.gateways.openai.content import Content
+from tests.tables import each_row
 
 FIRST = "Hello, wor"
 RETRIES = {
@@ -21,8 +22,8 @@ def cut(text: str, size: int) -> list[str]:
     return [text[n : n + size] for n in range(0, len(text), size)]
 
 
-@pytest.mark.parametrize("size", [1, 3, 100])
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in RETRIES.items()])
+@each_row("size", [1, 3, 100])
+@each_row("text", [pytest.param(text, id=name) for name, text in RETRIES.items()])
 def test_what_a_client_joins_is_the_text_wherever_the_first_attempt_breaks(text: str, size: int) -> None:
     for said in range(len(FIRST) + 1):
         for sent in range(said + 1):
@@ -44,7 +45,7 @@ def broken(said: int, sent: int, size: int) -> tuple[Content, str]:
     return content, out
 
 
-@pytest.mark.parametrize("at", range(1, len(FIRST)))
+@each_row("at", range(1, len(FIRST)))
 def test_a_text_that_parted_and_is_taken_back_can_still_be_said(at: int) -> None:
     content = Content(hold=0.0)
     out = content.add("So: ", 0.0) + content.add(FIRST, 0.0)

@@ -28,6 +28,7 @@ from proctor.actors.web_server.server import serve
 from proctor.protocols.prompt import Called, Message
 from tests.actors.spoken import COUNTED, GOOD, TALK, saying, spec_of
 from tests.protocols.lines import INIT, assistant, delta, ended, line, reply, text
+from tests.tables import each_row
 
 T = TypeVar("T")
 USER = {"role": "user", "content": "hi"}
@@ -293,7 +294,7 @@ async def test_a_client_that_retries_by_itself_does_not_repeat_what_may_have_bee
     assert caught.value.response.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "repeats"),
     [
         (e.NotExecuted("a", "its queue is full"), "true"),
@@ -334,7 +335,7 @@ async def test_a_usage_limit_says_when_to_come_again() -> None:
     assert 490 <= int(caught.value.response.headers["retry-after"]) <= 500
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "status"),
     [
         (e.ProviderError("p", "x", outcome="authentication", ending="authentication"), 401),

@@ -36,6 +36,7 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 from tests.actors.scripted.host import Frame, run_program, write_script
+from tests.tables import each_row
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAME = "64a9f654-3bc5-44af-8708-23bfcb9a3eba"
@@ -116,7 +117,7 @@ def test_the_dialect_is_claude_with_another_program_behind_it(tmp_path: Path) ->
     assert dialect.read is CLAUDE.read
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ndjson")), ids=lambda path: path.stem)
+@each_row("path", sorted(EXAMPLES.glob("*.ndjson")), ids=lambda path: path.stem)
 def test_every_example_is_a_script(path: Path) -> None:
     check_script(path)
 

@@ -13,6 +13,7 @@ from proctor.actors.scripted.frames import as_frame, as_list
 from proctor.actors.scripted.program import NAMES
 from tests.actors.scripted.host import Frame
 from tests.actors.scripted.wires import ARGUMENTS, WIRES, tell
+from tests.tables import each_row
 
 RECORDED = Path(__file__).parents[2] / "transcripts"
 STORY: list[Frame] = [
@@ -120,7 +121,7 @@ def test_a_lost_prompt_gets_no_answer_in_any_voice(tmp_path: Path, voice: str) -
     assert told.status == 0
 
 
-@pytest.mark.parametrize("voice", NAMES)
+@each_row("voice", NAMES)
 def test_every_voice_starts_without_the_package_or_its_libraries(voice: str) -> None:
     command = [
         sys.executable,

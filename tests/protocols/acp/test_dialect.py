@@ -45,6 +45,7 @@ from tests.protocols.acp.lines import (
     talk_to,
     update,
 )
+from tests.tables import each_row
 
 
 def test_a_bare_program_gets_the_arguments_of_its_profile_and_a_whole_command_none() -> None:
@@ -100,7 +101,7 @@ def test_a_session_is_gone_on_with_by_the_best_way_there_is(
     assert talk.memo.greeted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("launch", "lines", "why"),
     [
         ({}, [fault(1, -1, "no")], "no"),
@@ -350,7 +351,7 @@ def test_a_denied_tool_that_is_never_mentioned_again_has_a_result_at_the_end() -
     assert [(e.id, e.is_error) for e in events if isinstance(e, ToolResult)] == [("t", True)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("profile", "code", "text", "ending"),
     [
         (GENERIC, -32000, "x", "authentication"),
@@ -382,7 +383,7 @@ def test_an_errors_cause_is_found_by_its_code_else_by_its_text(
     assert talk.phase == "idle"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "ending"),
     [
         ("max_tokens", "error"),

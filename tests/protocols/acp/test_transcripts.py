@@ -33,6 +33,7 @@ from tests.protocols.recorded import (
     by_line,
     of,
 )
+from tests.tables import each_row
 
 CUT_BY_BYTE = ("gemini_text", "opencode_permission_reject", "codex-acp_text")
 BROKEN = {"codex-acp_mixed", "claude-acp_mixed"}
@@ -147,9 +148,7 @@ def test_a_denied_tool_that_the_agent_is_silent_about_has_a_result_before_what_i
     assert of(events, ToolResult)[0].is_error
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if name.endswith(("_reject", "permission_cancelled"))]
-)
+@each_row("name", [name for name in NAMES if name.endswith(("_reject", "permission_cancelled"))])
 def test_denied_tools_are_named_at_the_end_and_are_errors(name: str) -> None:
     _, events = play(name)
     [end] = of(events, TurnEnded)
@@ -237,6 +236,6 @@ CHECKS = (
 
 
 @pytest.mark.covers("P06", "R012", "R085", "R090", "R086", "R088")
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

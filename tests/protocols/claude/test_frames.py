@@ -25,6 +25,7 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 from tests.protocols.lines import RESULT, ended, in_phase, session
+from tests.tables import each_row
 
 Block = dict[str, Any]
 
@@ -55,7 +56,7 @@ def kinds(events: list[AnyEvent | Send]) -> list[str]:
 
 
 @pytest.mark.covers("R074")
-@pytest.mark.parametrize(
+@each_row(
     ("frame", "path"),
     [
         ({"type": "hologram"}, "hologram"),
@@ -233,7 +234,7 @@ def limit(**info: Any) -> list[AnyEvent | Send]:
     return told(type="rate_limit_event", rate_limit_info=info)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("info", "expected"),
     [
         ({"status": "rejected", "resetsAt": 5, "rateLimitType": "weekly"}, LimitReached),

@@ -20,6 +20,7 @@ from proctor.protocols.vocabulary import (
 )
 from tests.protocols.claude.asking import BEFORE, asks, hosting, owed
 from tests.protocols.lines import INIT, line
+from tests.tables import each_row
 
 WATCH = HostHook(name="watch", point="Notification", blocking=False)
 TOLD = {"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "ls"}}
@@ -47,7 +48,7 @@ def test_hooks_are_registered_by_point_so_that_a_failure_blocks() -> None:
 
 
 @pytest.mark.covers("L20")
-@pytest.mark.parametrize(
+@each_row(
     ("hook", "greeted", "why"),
     [
         (BEFORE, {}, "lets the tool run when a hook fails"),
@@ -101,7 +102,7 @@ def test_a_hook_that_nobody_registered_is_refused_and_told() -> None:
 NO = {"allow": False, "reason": "not here"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("point", "verdict", "answer"),
     [
         ("PreToolUse", {}, {}),

@@ -10,6 +10,7 @@ from proctor.protocols.claude.dialect import launch
 from proctor.protocols.dialect import Command, HostHook, Launch
 from proctor.protocols.errors import ArgumentTooLong
 from proctor.protocols.mcp import Server
+from tests.tables import each_row
 
 ISOLATED = ("--strict-mcp-config", "--setting-sources=", "--disallowedTools=ListAgents,SendMessage")
 ONESHOT = ("claude", "-p", "--output-format=stream-json", "--verbose")
@@ -122,8 +123,8 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
 
 
 @pytest.mark.covers("R003", "R014", "L19")
-@pytest.mark.parametrize(("field", "value", "arguments"), FIELDS)
-@pytest.mark.parametrize("mode", ["session", "oneshot"])
+@each_row(("field", "value", "arguments"), FIELDS)
+@each_row("mode", ["session", "oneshot"])
 def test_each_field_reaches_the_arguments_in_both_modes(
     mode: str, field: str, value: Any, arguments: list[str]
 ) -> None:
@@ -164,7 +165,7 @@ TEXTS = [
 
 
 @pytest.mark.covers("L24", "R187")
-@pytest.mark.parametrize("field", sorted({*TEXTS, "permission_mode"}))
+@each_row("field", sorted({*TEXTS, "permission_mode"}))
 def test_a_leading_dash_stays_a_value(field: str) -> None:
     (argument, *_) = added(launch(wanted(**{field: "--evil"})))
     assert argument.startswith("--")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.protocols.claude.schemas import loose_schema
+from tests.tables import each_row
 
 TEXT = {"type": "string"}
 
@@ -30,7 +31,7 @@ CASES: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("part", "loose"), CASES)
+@each_row(("part", "loose"), CASES)
 def test_what_the_checker_may_not_know_is_left_out(part: Mapping[str, Any], loose: Mapping[str, Any]) -> None:
     assert loose_schema(of(part)) == of(loose)
 

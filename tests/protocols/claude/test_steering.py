@@ -21,6 +21,7 @@ from proctor.protocols.vocabulary import (
     TurnStarted,
 )
 from tests.protocols.lines import line, reply, session
+from tests.tables import each_row
 
 ONE, TWO = "5f0c8a9e-7a8b-4c1d-9e2f-0a1b2c3d4e5f", "6f0c8a9e-7a8b-4c1d-9e2f-0a1b2c3d4e5f"
 
@@ -156,7 +157,7 @@ def test_a_task_is_stopped_by_its_id() -> None:
     assert asked == {"subtype": "stop_task", "task_id": "b0"}
 
 
-@pytest.mark.parametrize("mode", ["manual", *sorted(PERMISSION_MODES)])
+@each_row("mode", ["manual", *sorted(PERMISSION_MODES)])
 def test_a_permission_mode_is_asked_for_in_the_clis_word(mode: str) -> None:
     asked = json.loads(write(Memo(version="2.1.197"), SetPermissionMode("m1", mode)))["request"]
     wanted = "default" if mode == "manual" else mode

@@ -39,6 +39,7 @@ from tests.protocols.recorded import (
     lines_of,
     of,
 )
+from tests.tables import each_row
 
 NOT_STREAM_JSON = {"a_json_verbose", "a_text", "m_no_auth_text"}
 TRIMMED = {"n_small_deltas", "n_text20_partial"}
@@ -372,6 +373,6 @@ CHECKS = (
 
 
 @pytest.mark.covers("P06", "R012", "R088", "R090", "C03", "R086", "C04", "R085")
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

@@ -10,6 +10,7 @@ from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostHook, HostTool, Launch
 from proctor.protocols.errors import ArgumentTooLong, Misuse
+from tests.tables import each_row
 
 ISOLATED = ("--disable=plugins", "--disable=unbounded_connection_retries", "-c", "analytics.enabled=false")
 THREAD = "01a1ffcf-1353-7073-9324-79551515936a"
@@ -169,7 +170,7 @@ def test_retries_of_the_built_in_provider_are_not_to_be_bounded() -> None:
 
 
 @pytest.mark.covers("R019")
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "session", "oneshot"),
     [
         ({}, set[str](), set[str]()),

@@ -21,6 +21,7 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
     Usage,
 )
+from tests.tables import each_row
 
 THREAD = "01a1ffcf-1353-7073-9324-79551515936a"
 TURN = {"type": "turn.started"}
@@ -88,7 +89,7 @@ def test_an_error_line_is_no_end() -> None:
     assert end_of(events).ending == "completed"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "ending"),
     [
         ("unexpected status 401 Unauthorized: no", "authentication"),

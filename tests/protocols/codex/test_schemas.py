@@ -3,9 +3,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from proctor.protocols.codex.schemas import strict_schema
+from tests.tables import each_row
 
 TEXT = {"type": "string"}
 
@@ -18,7 +17,7 @@ def closed(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**of(part), "required": ["a"], "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("part", "strict"),
     [
         (TEXT, TEXT),
@@ -42,7 +41,7 @@ def test_objects_are_closed_all_is_required_and_few_words_stay(
     assert strict_schema(of(part)) == closed(strict)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "part",
     [
         {},

@@ -52,6 +52,7 @@ from tests.protocols.codex.lines import (
     said,
     started,
 )
+from tests.tables import each_row
 
 
 class Session:
@@ -222,7 +223,7 @@ def test_an_answer_is_the_last_message_of_our_own_thread() -> None:
     assert end.text == "found it"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("info", "ending", "status"),
     [
         ("contextWindowExceeded", "prompt_too_long", None),
@@ -334,7 +335,7 @@ def test_a_one_shot_run_takes_text_and_nothing_else(request_: Any) -> None:
 # -- questions
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "params", "tool", "yes", "no"),
     [
         (APPROVAL, {"command": "ls"}, "shell", {"decision": "accept"}, {"decision": "decline"}),
@@ -368,7 +369,7 @@ def test_a_one_shot_run_takes_text_and_nothing_else(request_: Any) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("allow", [True, False])
+@each_row("allow", [True, False])
 def test_each_kind_of_question_is_answered_in_its_own_words(
     method: str, params: dict[str, Any], tool: str, yes: Any, no: Any, allow: bool
 ) -> None:

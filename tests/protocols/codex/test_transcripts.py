@@ -39,6 +39,7 @@ from tests.protocols.recorded import (
     lines_of,
     of,
 )
+from tests.tables import each_row
 
 OTHERS = ("app_resume", "app_two_threads")  # here the usage of other threads and turns is told as well
 CUT_BY_BYTE = [name for name in NAMES if 0 < len(recording(name).stdout) <= 12_000][::6]
@@ -319,6 +320,6 @@ CHECKS = (
 
 
 @pytest.mark.covers("P06", "R012", "R088", "R086", "R090", "R085")
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

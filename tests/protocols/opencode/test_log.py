@@ -11,6 +11,7 @@ from proctor.protocols.conversation import LOG_LINE, Conversation
 from proctor.protocols.dialect import Launch
 from proctor.protocols.opencode import OPENCODE
 from tests.protocols.acp.lines import INITIALIZED, OPENED, chunk, reply, update
+from tests.tables import each_row
 
 CALL = "providerID=fake modelID=m1 session.id={} small={} agent={} mode=primary"
 SOCKET = "AI_APICallError: Cannot connect to API: The socket connection was closed unexpectedly."
@@ -120,7 +121,7 @@ def test_the_calls_of_another_step_void_nothing_of_this_one(between: tuple[tuple
     assert [e.text for e in events if isinstance(e, v.Text)] == ["partial", "more"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         call(small="true", agent="title"),

@@ -31,6 +31,7 @@ from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, s
 from tests.protocols.recorded import all_hold, assert_every_line_is_told_or_quiet, by_byte, lines_of, of
 from tests.protocols.shapes import shapes
 from tests.simulation.search import share
+from tests.tables import each_row
 
 
 def every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
@@ -218,6 +219,6 @@ CHECKS = (
 
 
 @pytest.mark.covers("P06", "R012", "R089", "R090")
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

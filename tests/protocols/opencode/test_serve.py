@@ -25,6 +25,7 @@ from tests.protocols.opencode.server import (
     sessions,
     user,
 )
+from tests.tables import each_row
 
 ERRORS = "serve_abort_tool_errors"
 SESSIONS = sessions(ERRORS)
@@ -396,7 +397,7 @@ def test_an_error_outside_of_a_turn_is_a_notice() -> None:
     assert (notice.code, notice.text) == ("session_error", "odd")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "kind"),
     [
         (b"no json\n", "Garbled"),
@@ -412,7 +413,7 @@ def test_what_is_odd_is_an_event_and_never_an_error(data: bytes, kind: str) -> N
     assert kinds(greeted().receive(data))[0] == kind
 
 
-@pytest.mark.parametrize("value", [None, 7, "x", [], {}, [{}], {"a": []}])
+@each_row("value", [None, 7, "x", [], {}, [{}], {"a": []}])
 def test_no_shape_of_a_known_event_makes_it_raise(value: Any) -> None:
     talk = prompted("p1")
     for kind in (

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from proctor.protocols import vocabulary as v
 from tests.protocols.opencode.server import BUSY, IDLE, answer, event, prompted, user
+from tests.tables import each_row
 
 PIECE = event("message.part.delta", messageID="a1", partID="a1x", field="text", delta="nev")
 AGAIN = {"type": "retry", "attempt": 1, "message": "Connection reset by server", "next": 0}
@@ -22,8 +21,8 @@ WHOLE = event(
 )
 
 
-@pytest.mark.parametrize("partial", [True, False])
-@pytest.mark.parametrize(
+@each_row("partial", [True, False])
+@each_row(
     ("said", "whole"),
     [(PIECE, {}), (WHOLE, {"texts": 1}), (PIECE + WHOLE + PIECE, {"texts": 1})],
     ids=["piece", "block", "both"],
