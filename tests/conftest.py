@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ settings.load_profile("proctor")
 
 gc.disable()  # all that collecting the tests makes stays: looking through it for garbage is a fifth of that time
 
+TESTS = Path(__file__).parent
 PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""
 
@@ -45,6 +48,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="only the tests that tests/durations.txt knows as fast"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each of several workers begins with a share of its own of the modules, and so compiles it for the others too.
+
+    In a fresh checkout all of them would otherwise rewrite the assertions of the same file at the same time.
+    """
+    worker: dict[str, int] | None = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is pytest.Config.ArgsSource.ARGS:
+        return
+    files = sorted(path for path in TESTS.glob("*/**/test_*.py") if "node_modules" not in path.parts)
+    number, workers = int(str(worker["workerid"]).removeprefix("gw")), worker["workercount"]
+    for path in files[number::workers]:
+        with suppress(Exception):  # the collection reports it, with its place
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

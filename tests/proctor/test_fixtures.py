@@ -88,7 +88,7 @@ def test_what_a_test_leaves_behind_fails_it(told: Told) -> None:
             pytest.started = subprocess.Popen(["sleep", "30"])
 
         def test_a_thread(no_leaks):
-            threading.Thread(target=threading.Event().wait, args=(6,), name="mine").start()
+            threading.Thread(target=threading.Event().wait, daemon=True, name="mine").start()
 
         def test_a_file(no_leaks):
             tempfile.mkdtemp()

@@ -18,6 +18,7 @@ from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story, difference
 from tests.simulation.world import happened
+from tests.tables import each_row
 
 pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
 
@@ -142,7 +143,7 @@ FLIPS = [
 
 
 @pytest.mark.covers("S14", "S16")
-@pytest.mark.parametrize(("kind", "exit_class", "action"), FLIPS, ids=str)
+@each_row(("kind", "exit_class", "action"), FLIPS, ids=str)
 def test_a_wrong_cell_of_the_restart_table_is_found_out(
     some: list[Program], kind: Restart, exit_class: ExitClass, action: Action
 ) -> None:
@@ -176,7 +177,7 @@ SLIPS: Mapping[str, Callable[[Tree], Tree]] = {
 }
 
 
-@pytest.mark.parametrize("slip", SLIPS)
+@each_row("slip", SLIPS)
 def test_a_supervisor_that_does_something_else_is_found_out(some: list[Program], slip: str) -> None:
     wrong = SLIPS[slip]
     concerned = [program for program in some if wrong(program.root) != program.root]  # the others run rightly
