@@ -391,7 +391,7 @@ async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: P
 @pytest.mark.covers("M14")
 async def test_asking_somebody_who_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path)]) as sup:
-        with trio.fail_after(5), pytest.raises(NoProc):
+        with trio.fail_after(30), pytest.raises(NoProc):
             await sup.agent("nobody").ask("one")
 
 
@@ -441,7 +441,7 @@ async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:
                 break
         pid = (await sup.agent("a").status()).pid
         assert pid is not None
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await sup.stop()
     assert not await trio.Path(f"/proc/{pid}").exists()
 

@@ -158,18 +158,16 @@ async def test_a_worktree_is_kept_over_restarts_and_gone_on_with_by_the_next_of_
     assert (place_of(repo) / "kept").is_file()
     async with proctor.open_supervisor([agent_of(tmp_path, repo)]) as sup:
         assert (await sup.agent("a").ask("where?")).text == str(place_of(repo))
-        assert "workspace_found" in await told_so_far(sup.agent("a"))
+        await until_noticed("workspace_found", sup.agent("a"))
     assert (place_of(repo) / "kept").is_file()
 
 
-async def told_so_far(agent: proctor.Agent) -> list[str]:
-    found: list[str] = []
-    with trio.move_on_after(1):
+async def until_noticed(code: str, agent: proctor.Agent) -> None:
+    with trio.fail_after(30):
         async with agent.events(since=0) as log:
             async for event in log:
-                if isinstance(event, v.Notice):
-                    found.append(event.code)
-    return found
+                if isinstance(event, v.Notice) and event.code == code:
+                    return
 
 
 async def test_two_agents_of_one_name_are_not_in_one_worktree(tmp_path: Path, repo: Path) -> None:

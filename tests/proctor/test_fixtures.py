@@ -88,13 +88,17 @@ def test_what_a_test_leaves_behind_fails_it(told: Told) -> None:
             pytest.started = subprocess.Popen(["sleep", "30"])
 
         def test_a_thread(no_leaks):
-            threading.Thread(target=threading.Event().wait, daemon=True, name="mine").start()
+            pytest.may_end = threading.Event()
+            threading.Thread(target=pytest.may_end.wait, name="mine").start()
 
         def test_a_file(no_leaks):
             tempfile.mkdtemp()
+
+        def test_that_lets_the_thread_end():
+            pytest.may_end.set()
         """
     )
-    assert outcomes == {"passed": 4, "errors": 4}
+    assert outcomes == {"passed": 5, "errors": 4}
     lines = [line for line in said.splitlines() if line.startswith("E ") and "left behind:" in line]
     things = ("(/dev/null)", "(sleep)", "thread mine", "file ")
     assert [thing in line for thing, line in zip(things, lines, strict=True)] == [True] * 4, lines

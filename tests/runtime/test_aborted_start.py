@@ -216,7 +216,7 @@ async def test_a_set_up_that_returns_in_the_tick_of_a_stop_starts_nothing(
         monitor = sup.child("s").monitor()
         gate.set()
         end(sup)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             assert not isinstance((await monitor).reason, Crash)
         await settled()
         # a root's loop may be told after the set-up went on: then what was started is stopped

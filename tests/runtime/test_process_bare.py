@@ -37,7 +37,7 @@ async def test_several_tasks_wait_for_one_exit_without_a_pipe(script: str, reaso
     async def wait(process: Process) -> None:
         seen.append(await process.wait())
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with open_process(bare(f"sleep 0.1; {script}")) as process, trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(wait, process)
@@ -61,7 +61,7 @@ async def test_of_several_waiting_tasks_the_first_may_be_cancelled() -> None:
         first.cancel()
         await trio.testing.wait_all_tasks_blocked()
         os.kill(process.pid, signal.SIGKILL)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await process.wait()
     assert seen == [ExitStatus(signal=9)] * 2
 
@@ -115,7 +115,7 @@ async def test_a_cancelled_stop_goes_on_without_its_caller_and_without_pipes(tmp
             await process.stop()
         assert scope.cancelled_caught
         assert process.exit is None
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             assert await process.wait() == Killed()
 
 

@@ -24,12 +24,12 @@ async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace() -> None
         ends: list[Frame] = []
         nursery.start_soon(follow_turn, server, ends)
         await server.until_running()
-        nursery.start_soon(server.gateway.drain, 10.0)
+        nursery.start_soon(server.gateway.drain, 600.0)
         await trio.testing.wait_all_tasks_blocked()
         refused = await server.ask("more")
         ready = await server.client.get("/readyz")
         await server.client.post("/agents/a/interrupt")  # the turn ends within the grace
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await server.until_told(2)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
     assert refused.json()["detail"] == "the server is stopping"
@@ -61,7 +61,7 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
         nursery.start_soon(ask)
         while len([*server.gateway.turns.of("a")]) < 2:
             await trio.testing.wait_all_tasks_blocked(0.01)
-        with trio.fail_after(1.5):
+        with trio.fail_after(30):
             await server.gateway.drain(0.2)
     problem = ends[-1].data["turn"]["problem"]
     assert ends[-1].event == logs[-1].event == "end"
@@ -121,11 +121,11 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
         nursery.start_soon(ask)
         await begun.wait()
         await trio.sleep(0.05)
-        nursery.start_soon(server.gateway.drain, 0.3)
+        nursery.start_soon(server.gateway.drain, 3.0)
         await trio.testing.wait_all_tasks_blocked()
         refused = await server.client.post("/v1/chat/completions", json=completion(stream))
         early = len(answers)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await server.gateway.hooks.visits.wait_empty()
     assert (early, refused.status_code, refused.headers["retry-after"]) == (0, 503, "1")
     assert refused.json()["error"]["code"] == "stopping"
@@ -138,7 +138,7 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
         assert (cut.status_code, "retry-after" in cut.headers) == (503, False)
         error = cut.json()["error"]
     assert error["code"] == "stopping"
-    assert "grace period of 0.3 s" in error["message"]
+    assert "grace period of 3 s" in error["message"]
 
 
 @pytest.mark.covers("R183")

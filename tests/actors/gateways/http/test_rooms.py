@@ -133,6 +133,6 @@ async def test_at_the_end_a_sessions_turn_is_interrupted_as_any_other(tmp_path: 
             if frame.id is not None:
                 break
         await server.gateway.drain(0.1)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             last = [frame async for frame in found][-1]
     assert last.data["turn"]["problem"]["type"] == "urn:proctor:problem:stopping"
