@@ -10,18 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 import grimp
 import pytest
 
-from tests.house.tree import (
-    FLOORS,
-    ROOT,
-    dotted,
-    everywhere,
-    floor,
-    imports,
-    listed,
-    name_of,
-    programs,
-    sources,
-)
+from tests.house.tree import FLOORS, dotted, everywhere, floor, imports, listed, name_of, programs, sources
 
 COMMAND_LINES = ("claude", "codex", "acp", "opencode")
 SERVING = ("hypercorn", "starlette", "mcp", "jsonschema_rs", "prometheus_client")
@@ -106,4 +95,3 @@ def test_the_searches_find() -> None:
     assert foreign(PACKAGES["runtime"], tree) == {"numpy"}
     assert chance(tree) == ["random.random"]
     assert list(outside({"proctor.a.cli"}, tree)) == ["4 proctor.a.launch"]
-    assert ROOT.is_dir()

@@ -12,7 +12,6 @@ from tests.house.tree import Function, functions, listed, name_of, other_code, s
 LONG_FILE, LONGEST_FILE = 600, 1000
 LONGEST_BODY = 60
 DEEPEST = 3
-THEORY = 25
 
 # file: why it is longer than LONG_FILE
 LONGER: dict[str, str] = {
@@ -88,11 +87,6 @@ def test_no_file_is_longer_than_the_limit() -> None:
     files = [*sources(), *other_code()]
     places = [f"{name_of(path)}: {lines_of(path)} lines" for path in files if lines_of(path) > LONGEST_FILE]
     assert places == [], listed(places)
-
-
-def test_a_modules_theory_fits_on_half_a_page() -> None:
-    theories = {name_of(path): ast.get_docstring(syntax(path)) or "" for path in sources()}
-    assert {name: len(t.splitlines()) for name, t in theories.items() if len(t.splitlines()) > THEORY} == {}
 
 
 def lines_of(path: Path) -> int:

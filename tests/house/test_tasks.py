@@ -11,10 +11,7 @@ UNBOUNDED_QUEUES = {"queue.Queue", "queue.SimpleQueue", "SimpleQueue", "queue.Li
 INFINITIES = {"math.inf", "inf"}
 # (file, function): why a thread of its own
 THREADS: dict[tuple[str, str], str] = {
-    (
-        "src/proctor/cli/log.py",
-        "BackgroundHandler.emit",
-    ): "the log's writer: a stderr that nobody reads holds up no agent",
+    ("src/proctor/cli/log.py", "BackgroundHandler.emit"): "a stderr that nobody reads holds up no agent",
     ("actors/store/sqlite.py", "Store.open"): "the store's writer: it lives as long as the store",
 }
 
