@@ -158,7 +158,7 @@ async def trials(
     found: list[Trial] = []
     nth = 0
     while True:
-        nth += 1 if nth < dense else 9
+        nth += 1 if nth < dense else nth // 4
         before = descriptors(), children()
         raised: BaseException | None = None
         with failing(failure, nth, ours) as faults:

@@ -183,7 +183,7 @@ async def test_a_sweep_settles_a_dead_host_or_says_why_not_and_the_next_one_does
     nth, hit = 0, True
     gc.collect()  # what earlier tests left is closed before a count, not during it
     while hit:
-        nth += 1 if nth < 25 else 9  # then it is the same look at one process after the other
+        nth += 1 if nth < 25 else nth // 4  # then it is the same look at one process after the other
         key = secrets.token_hex(16)
         async with open_process(BARE, marker=f"{key}/1/sleep", ladder=AT_ONCE) as orphan:
             folder.mkdir(exist_ok=True)
