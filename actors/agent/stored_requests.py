@@ -24,7 +24,8 @@ from proctor.actors.agent.request import Request
 from proctor.actors.agent.turn import ACKNOWLEDGED, Turn
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
-from proctor.actors.outcomes import Answer
+from proctor.actors.outcomes import Answer, answer_of
+from proctor.actors.recording.recorded_turn import RecordedTurn, read_turn
 from proctor.actors.store.backend import StoreBackend, StoreError
 from proctor.actors.store.ends import answer_of_end, copy_of, end_with_answer, end_with_error
 from proctor.actors.store.journal import Journal
@@ -266,10 +267,15 @@ class StoredRequests:
         """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
         self._facts = {agent: dict(facts) for agent, facts in (await self._store.facts()).items()}
         for stored in await self._store.requests(open_only=True):
-            if _may_go_on(stored.sent):
+            recorded = None if stored.sent is None else await _recorded(stored, stored.sent)
+            if recorded is not None and recorded.end is not None and stored.schema is None:
+                # It had ended, and its host died before it could say so.
+                end = end_with_answer(answer_of(stored.agent, recorded.end))
+                await self._store.end(stored.id, end)
+            elif _may_go_on(stored.sent):
                 self._left.append(stored)
             else:
-                await self._store.end(stored.id, end_with_error(_cut_off(stored)))
+                await self._store.end(stored.id, end_with_error(_cut_off(stored, recorded)))
 
     def serve(self, handle: Callable[[str], Handle]) -> None:
         """Begin what an earlier host has left, each request when its agent is there; `handle` gives the agent of a name."""
@@ -411,14 +417,28 @@ def _kept(turn: StoredTurn, why: str) -> NotExecuted:
     return NotExecuted(stored.agent, why, delivery=delivery)
 
 
-def _cut_off(stored: StoredRequest) -> MaybeExecuted:
+async def _recorded(stored: StoredRequest, mark: SendMark) -> RecordedTurn | None:
+    """What is known of a request that was sent; None where nothing was recorded, or the recording is gone."""
+    if mark.recording is None:
+        return None
+    try:
+        # In a thread: a recording may be large, and its disk slow.
+        return await trio.to_thread.run_sync(read_turn, Path(mark.recording), stored.id)
+    except OSError:
+        return None
+
+
+def _cut_off(stored: StoredRequest, recorded: RecordedTurn | None) -> MaybeExecuted:
     """The end of a request whose host died while it was with its agent."""
     assert stored.sent is not None
+    is_clipped = recorded is not None and recorded.clipped
     delivery = Delivery(
         sent="unknown",
-        stage="sent",
+        stage="sent" if recorded is None or not recorded.text else "streaming",
         elapsed=max(0.0, time.time() - stored.accepted),
+        text="" if recorded is None else recorded.text,
         recording=None if stored.sent.recording is None else Path(stored.sent.recording),
         session_id=stored.sent.session_id,
+        truncated=("text",) if is_clipped else (),
     )
     return MaybeExecuted(stored.agent, "crashed", "the host that sent it has died", delivery=delivery)

@@ -22,8 +22,14 @@ def partial_text(log: EventLog, since: int, until: int) -> tuple[str, bool]:
     is_whole = begin == since and not any(
         isinstance(event, v.Notice) and event.code == "events_dropped" for event in events
     )
+    text, clipped = clipped_text(events)
+    return text, clipped or not is_whole
+
+
+def clipped_text(events: Iterable[v.AnyEvent]) -> tuple[str, bool]:
+    """The last of the text that the agent wrote in these events in its own voice, and whether some of it is left out."""
     text = _BETWEEN.join(_blocks(events))
-    return text[-CLIPPED:], not is_whole or len(text) > CLIPPED
+    return text[-CLIPPED:], len(text) > CLIPPED
 
 
 def _events(log: EventLog, position: int, until: int) -> Iterator[v.AnyEvent]:

@@ -9,9 +9,12 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
+import proctor
 from proctor.actors.store.sqlite import Store
 from proctor.runtime.processes.process import Command, open_process
-from tests.runtime.programs import AT_ONCE
+from tests.runtime.programs import AT_ONCE, line
 from tests.simulation.search import SEED, share
 
 KEYS = 8
@@ -68,9 +71,9 @@ async def one_life(folder: Path, random: Random, seen: dict[str, set[str]]) -> b
             if not data:
                 break
             received += data
-    for line in received.decode().split("\n")[:-1]:
-        if line != "done":
-            seen.setdefault(line.split()[0], set()).add(line)
+    for printed in received.decode().split("\n")[:-1]:
+        if printed != "done":
+            seen.setdefault(printed.split()[0], set()).add(printed)
     return b"done\n" in received
 
 
@@ -78,8 +81,40 @@ def sent_prompts(folder: Path) -> Counter[str]:
     """How often each prompt was written to the agent, as the recordings of all hosts have it."""
     found = Counter[str]()
     for path in folder.glob("runs/*/*/stdin.ndjson"):
-        for line in path.read_bytes().splitlines():
-            frame = json.loads(line)
+        for written in path.read_bytes().splitlines():
+            frame = json.loads(written)
             if frame.get("type") == "user":
                 found[str(frame["message"]["content"])] += 1
     return found
+
+
+CUT_OFF = """
+import sys, trio, proctor
+async def main(folder):
+    agent = proctor.scripted("a", folder + "/script.ndjson", record=folder + "/runs")
+    async with proctor.open_supervisor([agent], store=proctor.Store(folder + "/fleet.db")) as sup:
+        async with sup.agent("a").events() as log:
+            await sup.agent("a").queue("hello", key="k")
+            async for event in log:
+                if isinstance(event, proctor.Text):
+                    print("streaming", flush=True)
+trio.run(main, sys.argv[1])
+"""
+
+
+async def test_what_had_streamed_is_in_the_end_of_a_request_whose_host_was_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.ndjson"
+    script.write_text('{"say": "I have deleted half of it."}\n{"sleep": 600}\n{"reply": "done"}\n')
+    command = Command((sys.executable, "-c", CUT_OFF, str(tmp_path)), dict(os.environ))
+    async with open_process(command, ladder=AT_ONCE) as process:
+        assert await line(process) == b"streaming\n"
+    agent = proctor.scripted("a", script, record=tmp_path / "runs")
+    async with proctor.open_supervisor([agent], store=Store(tmp_path / "fleet.db")) as sup:
+        with pytest.raises(proctor.MaybeExecuted, match="the host that sent it has died") as caught:
+            await sup.agent("a").ask("hello", key="k")
+    found = caught.value.delivery
+    assert found is not None
+    assert (found.stage, found.text) == ("streaming", "I have deleted half of it.")
+    assert found.session_id is not None
+    assert found.recording is not None
+    assert found.recording.parent == tmp_path / "runs"

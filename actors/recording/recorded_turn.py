@@ -1,0 +1,61 @@
+"""What the recording of a host that died shows of one of its requests: how far its turn had come, and its end if it had one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from proctor.actors.recording.partial_text import clipped_text
+from proctor.actors.recording.segments import segments_of
+from proctor.protocols import vocabulary as v
+
+_EVENTS = "events.ndjson"
+_CONTINUED = frozenset(("parked", "unsettled", "unmet"))
+"""Notices after which the end of an attempt was not that of its request."""
+
+
+@attrs.frozen
+class RecordedTurn:
+    """The answer's `text` as far as it had streamed, `clipped` when that is not all of it; `end` is the end of the turn, None when it
+    had none."""
+
+    text: str
+    clipped: bool
+    end: v.TurnEnded | None
+
+
+def read_turn(folder: Path, ticket: str) -> RecordedTurn | None:
+    """Read the recording in `folder` for the request of the id `ticket`; None when it has nothing of it. Blocks; raises OSError."""
+    events = list[v.AnyEvent]()
+    prompt, end = "", None
+    for event in _events(folder / _EVENTS):
+        match event:
+            case v.Notice(code="sent", data={"ticket": of, "prompt": str(sent)}) if of == ticket:
+                prompt, end = sent, None
+            case v.Notice(code=code, data={"ticket": of}) if of == ticket and code in _CONTINUED:
+                end = None
+            case v.TurnEnded() if {prompt, ticket} & {*event.prompts}:
+                end = event
+            case _:
+                pass
+        if prompt:
+            events.append(event)
+    return RecordedTurn(*clipped_text(events), end) if prompt else None
+
+
+def _events(path: Path) -> Iterator[v.AnyEvent]:
+    decode = msgspec.json.Decoder(v.AnyEvent).decode
+    for line in _lines([*(segment.path for segment in segments_of(path)), path]):
+        try:
+            yield decode(line)
+        except msgspec.DecodeError:  # the last line, in whose midst the host has died
+            return
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
+    for path in paths:
+        with open(path, "rb") as lines:
+            yield from lines

@@ -1,0 +1,39 @@
+"""What the recording of a dead host says of a request that its store has as sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import proctor
+from proctor.actors.plan.options import OnCrash
+from proctor.actors.store.memory import MemoryStore
+from tests.actors.spoken import spec_of
+from tests.actors.store.peers import Counting, DyingStore
+
+
+async def die(store: MemoryStore, peer: object, folder: Path, at: int, on_crash: OnCrash) -> None:
+    """A host asks, and dies before the call of that number of its store."""
+    dying = DyingStore(store, at, "before")
+    with trio.CancelScope() as scope:
+        spec = spec_of(peer, record=folder, on_crash=on_crash)  # type: ignore[arg-type]
+        async with proctor.open_supervisor([spec], store=dying) as sup:
+            await sup.agent("agent").queue("hello", key="k")
+            await dying.died.wait()
+            scope.cancel()
+            dying.release()
+
+
+@pytest.mark.parametrize("on_crash", ["fail", "resume", "retry"])
+async def test_an_end_that_only_the_recording_has_is_the_end(tmp_path: Path, on_crash: OnCrash) -> None:
+    store, peer = MemoryStore(), Counting()
+    # accepted, sent, its conversation, ended
+    await die(store, peer, tmp_path, 4, on_crash)
+    [left] = await store.requests()
+    assert (left.sent is not None, left.end) == (True, None)
+    async with proctor.open_supervisor([spec_of(peer, record=tmp_path)], store=store) as sup:
+        answer = await sup.agent("agent").ask("hello", key="k")
+    assert (answer.outcome, answer.text, answer.cost_usd) == ("ok", "1: hello", 0.5)
+    assert peer.prompts == {"hello": 1}
