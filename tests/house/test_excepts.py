@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sources, syntax
+from tests.house.tree import dotted, enclosing, listed, name_of, sources, syntax
 from tests.tables import each_row
 
 # (file, function): why it takes every error
@@ -110,16 +110,6 @@ def test_every_place_that_takes_everything_is_listed_with_its_reason(
     assert not unlisted | stale, listed(
         [f"not listed: {p}" for p in unlisted] + [f"gone: {p}" for p in stale]
     )
-
-
-@pytest.mark.covers("T3")
-def test_a_cancellation_is_never_taken_by_its_name() -> None:
-    def cancelled(tree: ast.Module) -> list[str]:
-        return [
-            enclosing(tree, node) for node, taken, again in caught(tree) if "Cancelled" in taken and not again
-        ]
-
-    assert everywhere(cancelled) == []
 
 
 @each_row(

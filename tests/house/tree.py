@@ -35,11 +35,6 @@ def programs() -> list[Path]:
     return [*alone, *played]
 
 
-def other_code() -> list[Path]:
-    """The Python files that are not shipped as the library: tests and benchmarks, sorted."""
-    return sorted([*_python_files(ROOT / "tests"), *_python_files(ROOT / "bench")])
-
-
 def _python_files(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*.py"):
         if not {"node_modules", "__pycache__"} & set(path.parts):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, Function, listed, name_of, other_code, syntax
+from tests.house.tree import ROOT, Function, listed, name_of, syntax
 
 VIRTUAL = {"autojump_clock", "mock_clock", "MockClock"}
 STARTERS = {
@@ -16,6 +16,12 @@ STARTERS = {
 }
 
 IMPORTED = {"process", "open_agent", "open_tree"}  # too plain to be told from other names where they are used
+
+
+def other_code() -> list[Path]:
+    """The Python files that are not shipped as the library: tests and benchmarks, sorted."""
+    paths = (path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in paths if "node_modules" not in path.parts)
 
 
 def words(node: ast.AST) -> set[str]:
