@@ -202,7 +202,7 @@ class Conversation:
         ):
             return None
         if (delta := read(self.memo, chunk)) is not None:
-            framing.pass_line(chunk)
+            framing.fed += len(chunk)
             self.events += 1
         return delta
 

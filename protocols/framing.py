@@ -42,22 +42,22 @@ class Oversized(NamedTuple):
 
 
 class Framing:
-    r"""Splits a stream of bytes at b"\n"."""
+    r"""Splits a stream of bytes at b"\n". `fed` counts the bytes of it so far."""
 
     def __init__(self, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line
-        self._fed = 0
+        self.fed = 0
         self._kept = bytearray()
         self._long: _LongLine | None = None
 
     @property
     def offset(self) -> int:
         """The byte of the stream at which the first line begins that was not delivered yet."""
-        return self._fed - (self._long.size if self._long else len(self._kept))
+        return self.fed - (self._long.size if self._long else len(self._kept))
 
     def feed(self, chunk: bytes) -> Sequence[bytes | Oversized]:
         """The lines that this chunk ends, in order, each without its newline."""
-        self._fed += len(chunk)
+        self.fed += len(chunk)
         if len(chunk) > self._max_line:
             return self._piecewise(chunk)
         *lines, tail = chunk.split(b"\n")
@@ -75,12 +75,9 @@ class Framing:
 
     def is_one_line(self, chunk: bytes) -> bool:
         """Is this chunk exactly the one line that `feed` would give, with its newline?"""
+        size = len(chunk)
         starts_line = not self._kept and self._long is None
-        return starts_line and 0 < len(chunk) <= self._max_line and chunk.find(b"\n") == len(chunk) - 1
-
-    def pass_line(self, chunk: bytes) -> None:
-        """Count such a chunk, in place of feeding it."""
-        self._fed += len(chunk)
+        return starts_line and 0 < size <= self._max_line and chunk.find(b"\n") == size - 1
 
     def end(self) -> Sequence[bytes | Oversized]:
         """The last line, where the stream ended without a newline."""

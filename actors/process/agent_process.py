@@ -425,7 +425,7 @@ class AgentProcess:
 
     def _on_output(self, chunk: bytes) -> None:
         conversation, now = self.conversation, trio.current_time()
-        self.liveness.on_output(now)
+        self.liveness.last_output = now
         # On disk before it is decoded: a frame that breaks the decoder can be replayed.
         self._recording.stdout(chunk, conversation.frames, now)
         # A text delta changes nothing but the log: what is for all other events costs more than the event.

@@ -189,8 +189,8 @@ class Liveness:
 
     `ending` is the last turn's, None while one runs; `tools` the ids of those that run, with their names; `background`
     says whether work goes on between turns; `resets_at` when a usage limit ends (Unix seconds); `error` what the CLI last
-    reported and did not get over; `sent` whether the last prompt was written. `condition` looks at the peer. While `excused`, no
-    clock runs.
+    reported and did not get over; `sent` whether the last prompt was written; `last_output`, to be set with each sign of life, is when it
+    gave the last. `condition` looks at the peer. While `excused`, no clock runs.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Liveness:
         self._excused = excused
         self._condition = condition
         self._awaited: list[PendingReply] = []
-        self._last_output = self._held_until = self._last_check = 0.0
+        self.last_output = self._held_until = self._last_check = 0.0
         self._suspect: Bound | None = None
         self._alarm = trio.CancelScope()  # what the waiter sleeps in, until its deadline
 
@@ -223,7 +223,7 @@ class Liveness:
     def begin(self, request: v.AnyRequest) -> None:
         """Record that a request is about to be written. A prompt starts the clocks of a turn."""
         # Silence counts from the request on: before, the CLI had no reason to write.
-        self._last_output = trio.current_time()
+        self.last_output = trio.current_time()
         if isinstance(request, v.Prompt):
             self.sent, self._is_interrupted, self._frozen = "unknown", False, None
             if self._conversation.memo.mode == "session":
@@ -257,10 +257,6 @@ class Liveness:
 
     # -- signs of life
 
-    def on_output(self, now: float) -> None:
-        """Record a sign of life. Cheap: for every read."""
-        self._last_output = now
-
     def reschedule(self) -> None:
         """Reconsider the clocks after an event that they depend on. Wakes no task."""
         # Only forward: output moves the alarm back all the time, and the waiter looks again when the old one rings.
@@ -269,7 +265,7 @@ class Liveness:
     @property
     def silent_for(self) -> float:
         """Seconds since the last sign of life."""
-        return trio.current_time() - self._last_output
+        return trio.current_time() - self.last_output
 
     async def wait(self) -> Stall:
         """Wait until a clock has run out."""
@@ -294,7 +290,7 @@ class Liveness:
         # A CLI that waits for us is silent by no fault of its own.
         if self._conversation.phase != "working" or memo.approvals or memo.calls or self._excused():
             return math.inf
-        return max(self._last_output, self._held_until) + self._limit - trio.current_time()
+        return max(self.last_output, self._held_until) + self._limit - trio.current_time()
 
     @property
     def _limit(self) -> float:
@@ -319,13 +315,13 @@ class Liveness:
             if suspected
             else min(max(CHECK_INTERVAL, self.silent_for / 10), MAX_CHECK_INTERVAL)
         )
-        return max(self._last_output, self._last_check) + interval - trio.current_time()
+        return max(self.last_output, self._last_check) + interval - trio.current_time()
 
     def _check(self) -> Stall | None:
         condition = self._condition()
         bound = CONDITION_RULES[condition].bound
         before = (
-            self._suspect if self._last_check >= self._last_output else None
+            self._suspect if self._last_check >= self.last_output else None
         )  # output since then clears a suspicion
         self._suspect, self._last_check = bound, trio.current_time()
         # One look may hit a process that is stopped for a moment only.

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import errno
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
-from typing import cast
 
 import attrs
 import msgspec
@@ -95,7 +94,7 @@ class EventLog:
         self._written = True
         self._lost = 0  # while nothing is written: the first event that is not on disk
         self._limit = limit
-        self._limits = (window, window_bytes)
+        self._limits, self._recent = (window, window_bytes), min(window, RECENT_EVENTS)
         self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
         self._encoder = msgspec.json.Encoder()
         self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
@@ -211,7 +210,8 @@ class EventLog:
             raise ValueError(f"since must be 0 or more, got {since!r}")
         return Cursor(self, self._end if since is None else since)
 
-    async def changed(self) -> Sequence[AnyEvent]:
+    # no coroutine of its own: each reader enters and leaves one less for each event
+    def changed(self) -> Awaitable[Sequence[AnyEvent]]:
         """Wait for the next append and return its events, or for the end, and return none."""
         reader = trio.lowlevel.current_task()
         self._readers[reader] = None
@@ -220,7 +220,7 @@ class EventLog:
             del self._readers[reader]
             return trio.lowlevel.Abort.SUCCEEDED
 
-        return cast("Sequence[AnyEvent]", await trio.lowlevel.wait_task_rescheduled(abort))
+        return trio.lowlevel.wait_task_rescheduled(abort)  # noqa: ASYNC105  awaited by the caller
 
     def _wake(self, events: Sequence[AnyEvent]) -> None:
         # who waits has read all before: it gets the new ones with the wake, and does not look for them
@@ -292,16 +292,20 @@ class EventLog:
 
     def _hold(self, events: Sequence[AnyEvent], size: int) -> None:
         # a batch and its place cost more memory than an event: those who say one thing at a time share one
-        newest = self._batches.get(self._newest)
+        newest, count = self._batches.get(self._newest), len(events)
         most, most_bytes = self._share
-        if newest and len(newest.events) + len(events) <= most and newest.size + size <= most_bytes:
+        if newest and len(newest.events) + count <= most and newest.size + size <= most_bytes:
             newest.events += events
             newest.size += size
         else:
             self._newest = self._end
             self._batches[self._end] = _Batch([*events], size)
-        self._end += len(events)
+        self._end += count
         self._held += size
+        if self._held > self._limits[1] or self._end - self._start > self._recent:
+            self._narrow()
+
+    def _narrow(self) -> None:
         while len(self._batches) > 1 and self._is_too_wide():
             oldest = next(iter(self._batches))
             gone = self._batches.pop(oldest)
@@ -309,11 +313,10 @@ class EventLog:
             self._start = oldest + len(gone.events)
 
     def _is_too_wide(self) -> bool:
-        most, most_bytes = self._limits
-        if self._held > most_bytes:
+        if self._held > self._limits[1]:
             return True
-        if self._written:  # what the disk has need not be here as well
-            most = min(most, RECENT_EVENTS)
+        # what the disk has need not be here as well
+        most = self._recent if self._written else self._limits[0]
         # a reader that was woken may run after the next append; the batch it was woken for is not read from disk
         return len(self._batches) > 2 and self._end - self._start > most
 
@@ -397,7 +400,11 @@ class Cursor:
     async def __anext__(self) -> AnyEvent:
         for event in self._left:
             return event
-        self._left = iter(await self._next())
+        log = self._log
+        # what `_next` does for a reader that keeps up, without its coroutine
+        events = await log.changed() if self._fetched == log.end and not log.closed else ()
+        self._fetched += len(events)
+        self._left = iter(events or await self._next())
         for event in self._left:
             return event
         raise StopAsyncIteration

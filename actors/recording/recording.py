@@ -221,13 +221,14 @@ class RunDirectory:
         current, share = self._current, self._share
         if current is None or share is None:
             return
-        while self._closed_bytes + current.held > share:
+        while current.held > (room := share - self._closed_bytes):
             if self._closed:
                 path, size = self._closed.pop(0)
                 self._closed_bytes -= size
                 shutil.rmtree(path, ignore_errors=True)
             elif not current.drop_oldest():
-                return
+                break
+        current.room = room
 
     def close(self) -> None:
         """Give the lock back; a temporary directory is removed."""
@@ -247,7 +248,7 @@ _HELD, _CHANGED = attrgetter("held"), attrgetter("changed")
 
 class Recording:
     """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
-    directory may have; `grown` is called when there is more; `held` are the bytes on disk.
+    directory may have; `grown` is called when there is more than `room`, which it sets; `held` are the bytes on disk.
 
     Every method raises `RecordingFailed` when the disk does; with `failed`, which gets it, nothing more is written then.
     """
@@ -270,7 +271,7 @@ class Recording:
         self._last_read = 0.0
         self._divided = list[str]()
         self._closed = False
-        self.held = 0
+        self.held = self.room = 0
         self._files: dict[str, SegmentedFile] = {}
         self._path, self._lost = path, path is None
         if path is None:
@@ -371,7 +372,8 @@ class Recording:
         if file.divided and name not in self._divided:
             self._divided.append(name)
             self.begin(divided=self._divided)  # by which a reader knows whether all parts are there
-        self._grown()
+        if self.held > self.room:
+            self._grown()
 
     def _renew_meta(self) -> None:
         if not self._lost:

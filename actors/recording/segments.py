@@ -44,7 +44,8 @@ class Segment:
 
 
 class SegmentedFile:
-    """The file at `path`, made or gone on with; `segment` bytes begin a new one, None: it is never divided.
+    """The file at `path`, made or gone on with; `segment` bytes begin a new one, None: it is never divided. `divided` is whether it is,
+    or was, in more than one segment.
 
     Raises `RecordingFailed` when it cannot be opened.
     """
@@ -52,7 +53,7 @@ class SegmentedFile:
     # without a dictionary each: an agent has four of them open
     __slots__ = (
         *("_begin", "_first", "_line_ended", "_old", "_segment", "_size", "_torn"),
-        *("fd", "held", "path", "units"),
+        *("divided", "fd", "held", "path", "units"),
     )
 
     def __init__(self, path: Path, *, segment: int | None = None, fd: int = -1) -> None:
@@ -61,7 +62,7 @@ class SegmentedFile:
         self._segment = segment
         self._old: list[Segment] = []
         self._first = self._begin = self._size = 0
-        self._torn = False
+        self._torn = self.divided = False
         self._line_ended = True
         self.held = 0
         self.fd = fd
@@ -97,11 +98,6 @@ class SegmentedFile:
         """The place behind the last byte."""
         return self._begin + self._size
 
-    @property
-    def divided(self) -> bool:
-        """Whether it is, or was, in more than one segment."""
-        return self._begin > 0
-
     def starts(self) -> list[tuple[int, int]]:
         """The first unit and the place of each segment, the current one's last."""
         old = ((segment.first, segment.begin) for segment in self._old if segment.size)
@@ -119,9 +115,10 @@ class SegmentedFile:
         # What a failed write has left must go first: a reader would take both parts for one line.
         if self._torn:
             self._cut()
+        size = len(data)
         try:
             done = os.write(self.fd, data)
-            if done < len(data):
+            if done < size:
                 write_all(self.fd, data[done:])
         except OSError as error:
             # Set before the attempt to cut: where that fails, too, the next append cuts.
@@ -130,8 +127,8 @@ class SegmentedFile:
                 self._cut()
             raise RecordingFailed(str(self.path), error) from error
         place = self._begin + self._size
-        self._size += len(data)
-        self.held += len(data)
+        self._size += size
+        self.held += size
         self.units += data.count(b"\n") if units is None else units
         self._line_ended = data.endswith(b"\n")
         return place
@@ -211,6 +208,7 @@ class SegmentedFile:
     def _lose_current(self) -> None:
         self.held -= self._size
         self._first, self._begin, self._size = self.units, self.end, 0
+        self.divided = self._begin > 0
 
     def _cut(self) -> None:
         try:
@@ -292,6 +290,7 @@ class SegmentedFile:
         self.fd = fd
         self._old.append(done)
         self._first, self._begin, self._size = self.units, self.end, 0
+        self.divided = self._begin > 0
 
     def _place_of(self, first: int, end: int) -> Path:
         return self.path.with_name(f"{self.path.stem}.{first}-{end}{self.path.suffix}")
@@ -302,6 +301,7 @@ class SegmentedFile:
         if self._old:
             last = self._old[-1]
             self._first, self._begin = last.end, last.begin + last.size
+            self.divided = self._begin > 0
         self.units = self._first
         self.held = self._size + sum(segment.size for segment in self._old)
 

@@ -1,6 +1,6 @@
 """The output of a process on stdout and stderr: always read, handed on, and kept in part.
 
-Guarantees: a pipe with a callback, and stderr in any case, is read from the first moment by a task of its own that only
+Guarantees: a pipe with a callback, and stderr in any case, is read from the first moment, by the run's hub or a task that only
 the end of that output ends, so the process never blocks on it; a callback that raises ends no reader. stdout
 without a callback is for one consumer by `receive`, and what was unread on leaving stays to be had, up to
 LEFTOVER_LIMIT. Everything that was in the pipes at the exit is handed out; where somebody else still holds a pipe
@@ -13,6 +13,7 @@ Not here: the process. Who calls `drain` and `collect`, and when, is the busines
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
 import trio
@@ -52,11 +53,11 @@ class Outputs:
         self._collected: trio.Event | None = None
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Read, in `nursery`, what is not for `receive`. Its tasks shield themselves."""
+        """Read what is not for `receive`: by the hub, and in `nursery` what it cannot. The tasks shield themselves."""
         if self._stdout is not None and self._on_stdout is not None:
-            nursery.start_soon(self._pump, self._stdout, "stdout", self._on_stdout)
+            self._begin(nursery, self._stdout, "stdout", self._on_stdout)
         if self._stderr is not None:
-            nursery.start_soon(self._pump, self._stderr, "stderr", self._hear)
+            self._begin(nursery, self._stderr, "stderr", self._hear)
 
     async def receive(self, stdout: OutputPipe) -> bytes:
         """See `Process.receive`."""
@@ -106,7 +107,21 @@ class Outputs:
     def _outlets(self) -> list[OutputPipe]:
         return [output_pipe for output_pipe in (self._stdout, self._stderr) if output_pipe is not None]
 
-    async def _pump(self, output_pipe: OutputPipe, name: OutputName, take: Listener) -> None:
+    def _begin(
+        self, nursery: trio.Nursery, output_pipe: OutputPipe, name: OutputName, take: Listener
+    ) -> None:
+        def rest(error: BaseException | None) -> None:
+            nursery.start_soon(self._pump, output_pipe, name, take, error)
+
+        # no task before there is a rest: each process would have one that mostly waits
+        if output_pipe.begin_hand_over(partial(self.call, take), rest) is None:
+            rest(None)
+
+    async def _pump(
+        self, output_pipe: OutputPipe, name: OutputName, take: Listener, failure: BaseException | None
+    ) -> None:
+        if failure is not None:  # of a callback that raised what ends the program
+            raise failure
         # a cancelled pump would leave bytes in the pipe, and the last ones tell why a process ended; `drain`
         # bounds it
         with trio.CancelScope(shield=True):

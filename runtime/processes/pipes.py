@@ -67,12 +67,15 @@ class _Descriptor:
             os.close(fd)
 
 
+Over = Callable[[BaseException | None], object]
+
+
 @attrs.define(eq=False)
-class _HandOver:
-    """A task that waits while the hub reads for it, and the error of its function."""
+class HandOver:
+    """While the hub reads: what to call when it does so no more, and the error of the function that took it."""
 
     hub: Hub
-    task: trio.lowlevel.Task
+    over: Over
     error: BaseException | None = None
 
 
@@ -86,7 +89,7 @@ class OutputPipe(_Descriptor):
         self._refusal: OSError | None = None
         self._room = SMALL_READ
         self._consumer: object = None
-        self._hand_over: _HandOver | None = None
+        self._hand_over: HandOver | None = None
 
     async def receive(self) -> bytes:
         """The next bytes, at most READ_SIZE; `b""` at the end.
@@ -110,18 +113,26 @@ class OutputPipe(_Descriptor):
         Raises trio.BusyResourceError as `receive` does.
         """
         with self._consuming():
-            if self.closed or self._unwritten is not None:
+            task = trio.lowlevel.current_task()
+            waiting = self.begin_hand_over(take, lambda _: trio.lowlevel.reschedule(task))
+            if waiting is None:
                 return
-            hub = watch(self._fd, partial(self._read_for, take))
-            if hub is None:
-                return
-            self._hand_over = waiting = _HandOver(hub, trio.lowlevel.current_task())
             try:
                 await trio.lowlevel.wait_task_rescheduled(self._abort_hand_over)
             finally:
                 # in place of a cancellation, too: the bytes were taken, and only the error says what became of them
                 if waiting.error is not None:
                     raise waiting.error
+
+    def begin_hand_over(self, take: Take, over: Over) -> HandOver | None:
+        """The same for one that has no task waiting: `over` is called where `hand_over` would return or raise, with the error, and
+        None is returned where it would return at once. The caller sees to it that there is one consumer."""
+        if self.closed or self._unwritten is not None:
+            return None
+        hub = watch(self._fd, partial(self._read_for, take))
+        if hub is not None:
+            self._hand_over = HandOver(hub, over)
+        return self._hand_over
 
     def take_over(self) -> None:
         """Make the present consumer give up; the next to receive is the consumer."""
@@ -161,7 +172,7 @@ class OutputPipe(_Descriptor):
     def _read_for(self, take: Take) -> int:
         """Read once, in the step of the hub: nothing that goes wrong here may end that."""
         try:
-            data = self._read()
+            data = self._read(self._room)
         except OSError as error:
             # kept and raised by `receive`: this runs in the task of the hub, where it would end the output of
             # all
@@ -183,7 +194,7 @@ class OutputPipe(_Descriptor):
         if waiting is not None:
             # in the same step: the caller may close the descriptor next
             waiting.hub.forget(self._fd)
-            trio.lowlevel.reschedule(waiting.task)
+            waiting.over(waiting.error)
 
     def _abort_hand_over(self, _: object) -> trio.lowlevel.Abort:
         waiting, self._hand_over = self._hand_over, None
@@ -210,18 +221,17 @@ class OutputPipe(_Descriptor):
                 raise trio.ClosedResourceError("this output was taken over")
             if self._refusal is not None:
                 raise self._refusal
-            if (data := self._read()) is not None:
+            if self.closed:
+                break
+            most = self._room if self._unwritten is None else min(self._unwritten, self._room)
+            if (data := self._read(most)) is not None:
                 return data
         await trio.lowlevel.checkpoint()
         return b""
 
-    def _read(self) -> bytes | None:
-        if self.closed:
-            return b""
+    def _read(self, most: int) -> bytes | None:
         try:
-            data = os.read(
-                self._fd, self._room if self._unwritten is None else min(self._unwritten, self._room)
-            )
+            data = os.read(self._fd, most)
         except (BlockingIOError, InterruptedError):
             # readiness is only a hint: another reader of a shared pipe may have been faster
             return None

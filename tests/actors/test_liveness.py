@@ -31,7 +31,7 @@ class Turn:
             excused=lambda: False,
             condition=lambda: self.condition,
         )
-        made.on_output(trio.current_time())
+        made.last_output = trio.current_time()
         return made
 
 
@@ -62,7 +62,7 @@ async def test_each_sign_of_life_starts_it_anew(
     async def speak() -> None:
         for _ in range(60):
             await trio.sleep(1)
-            silence.on_output(trio.current_time())
+            silence.last_output = trio.current_time()
 
     nursery.start_soon(speak)
     await silence.wait()
@@ -78,7 +78,7 @@ async def test_it_does_not_run_while_silence_is_legitimate(
     async def finish_the_tool() -> None:
         await trio.sleep(3600)
         turn.conversation.phase = "working"
-        silence.on_output(trio.current_time())
+        silence.last_output = trio.current_time()
         silence.reschedule()
 
     nursery.start_soon(finish_the_tool)
@@ -102,7 +102,7 @@ async def test_after_a_reported_error_its_patience_is_short(
     async def report() -> None:
         await trio.sleep(4)
         silence.error = "API Error"
-        silence.on_output(trio.current_time())
+        silence.last_output = trio.current_time()
         silence.reschedule()
 
     nursery.start_soon(report)
@@ -117,7 +117,7 @@ async def test_what_is_in_the_pipe_when_the_time_is_up_is_let_in_first(
 
     async def read_late() -> None:
         await trio.sleep(10.0 + READ_GRACE / 2)
-        silence.on_output(trio.current_time())
+        silence.last_output = trio.current_time()
 
     nursery.start_soon(read_late)
     await silence.wait()
@@ -126,7 +126,7 @@ async def test_what_is_in_the_pipe_when_the_time_is_up_is_let_in_first(
 
 async def test_without_a_limit_it_never_rings(turn: Turn, autojump_clock: MockClock) -> None:
     silence = turn.liveness(silence=math.inf, final=5.0)
-    silence.on_output(trio.current_time())
+    silence.last_output = trio.current_time()
     with trio.move_on_after(10**5) as waiting:
         await silence.wait()
     assert waiting.cancelled_caught
@@ -134,7 +134,7 @@ async def test_without_a_limit_it_never_rings(turn: Turn, autojump_clock: MockCl
 
 async def test_a_short_patience_is_not_lengthened_by_an_error(turn: Turn, autojump_clock: MockClock) -> None:
     silence = turn.liveness(silence=1.0, final=5.0)
-    silence.on_output(trio.current_time())
+    silence.last_output = trio.current_time()
     silence.error = "API Error"
     start = trio.current_time()
     await silence.wait()
