@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Protocol
 
 import attrs
-import trio
 
 from proctor.actors.errors import TransportMisuse
 from proctor.runtime.exits import ExitReason, ExitStatus
@@ -201,10 +200,10 @@ class ProcessTransport:
         self._usage.read()
         return Chunks(self.process.receive)
 
-    async def listen(self, take: Callable[[bytes], object]) -> None:
+    async def listen(self, take: Callable[[bytes], object], *, after_stderr: bool = False) -> None:
         """Call `take` with each message, and return at the end of the output: in place of `messages`, see `Process.listen`."""
         self._usage.read()
-        await self.process.listen(take)
+        await self.process.listen(take, after_stderr=after_stderr)
 
     def end_input(self) -> None:
         """Close stdin."""
@@ -234,18 +233,8 @@ async def read_messages(
     transport: Transport, take: Callable[[bytes], object], *, after_stderr: bool = False
 ) -> None:
     """Call `take` with each message, until there are no more; `after_stderr`: after what a process wrote there before it."""
-    if isinstance(transport, ProcessTransport) and not after_stderr:
-        await transport.listen(take)
+    if isinstance(transport, ProcessTransport):
+        await transport.listen(take, after_stderr=after_stderr)
         return
-    async for message in transport.messages():
-        if after_stderr:
-            await _stderr_received()
+    async for message in transport.messages():  # the stderr of other far ends is handed out as it is written
         take(message)
-
-
-async def _stderr_received() -> None:
-    """Return when what a process wrote on stderr before the bytes just read from its stdout has been handed out: one step of
-    the loop finds it waiting, and by the next the task that reads it has run."""
-    for _ in range(2):
-        # Shielded: a cancellation here would lose the chunk that was just read.
-        await trio.lowlevel.cancel_shielded_checkpoint()

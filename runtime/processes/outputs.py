@@ -74,6 +74,11 @@ class Outputs:
         if not self._closing:
             await stdout.hand_over(take)
 
+    def read_stderr(self) -> None:
+        """Hand out what is in stderr now: all that was written before what has just been read from stdout."""
+        if self._stderr is not None and (data := self._stderr.read_now()):
+            self.call(self._hear, data)
+
     async def drain(self, seconds: float) -> None:
         """Give the outputs so long to end, then let them end with what they hold."""
         outlets = self._outlets

@@ -172,7 +172,7 @@ class OutputPipe(_Descriptor):
     def _read_for(self, take: Take) -> int:
         """Read once, in the step of the hub: nothing that goes wrong here may end that."""
         try:
-            data = self._read(self._room)
+            data = self._read()
         except OSError as error:
             # kept and raised by `receive`: this runs in the task of the hub, where it would end the output of
             # all
@@ -221,15 +221,19 @@ class OutputPipe(_Descriptor):
                 raise trio.ClosedResourceError("this output was taken over")
             if self._refusal is not None:
                 raise self._refusal
-            if self.closed:
-                break
-            most = self._room if self._unwritten is None else min(self._unwritten, self._room)
-            if (data := self._read(most)) is not None:
+            if not self.closed and (data := self._read()) is not None:
                 return data
         await trio.lowlevel.checkpoint()
         return b""
 
-    def _read(self, most: int) -> bytes | None:
+    def read_now(self) -> bytes:
+        """What is there, at most one read of it, for its consumer beside the one who waits for it; `b""` for none."""
+        with contextlib.suppress(OSError):  # that one meets the refusal, too
+            return b"" if self.closed else self._read() or b""
+        return b""
+
+    def _read(self) -> bytes | None:
+        most = self._room if self._unwritten is None else min(self._unwritten, self._room)
         try:
             data = os.read(self._fd, most)
         except (BlockingIOError, InterruptedError):

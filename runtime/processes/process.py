@@ -210,16 +210,23 @@ class Process:
         except OSError as error:
             raise pipe_failed(error, self._context("stdout")) from error
 
-    async def listen(self, take: Callable[[bytes], object]) -> None:
+    async def listen(self, take: Callable[[bytes], object], *, after_stderr: bool = False) -> None:
         """Call `take` with the bytes of stdout as they come, and return at their end: as a loop over `receive` does, for less
         where many processes have little to say, since one task of the run reads for all.
 
         `take` is called in the context of this task and must not wait; what it raises is raised here, and the next consumer
-        goes on behind the bytes that it had. Raises as `receive` does.
+        goes on behind the bytes that it had. `after_stderr`: what was written on stderr before is handed out first. Raises as
+        `receive` does.
         """
+        if after_stderr:
+            take = partial(self._take_after_stderr, take)
         await self._outputs.listen(self._stdout(), take)
         while data := await self.receive():
             take(data)
+
+    def _take_after_stderr(self, take: Callable[[bytes], object], data: bytes) -> None:
+        self._outputs.read_stderr()
+        take(data)
 
     async def send(self, data: bytes) -> None:
         """Write one whole message to stdin; messages of several tasks never interleave.

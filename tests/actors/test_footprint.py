@@ -20,6 +20,10 @@ from proctor.protocols.dialect import Command, Launch
 from tests.runtime.programs import sh
 
 
+def sleeping(launch: Launch) -> Command:
+    return Command(argv=sh("exec sleep 1000").argv)
+
+
 class Tasks(trio.abc.Instrument):
     """The tasks that have been spawned since and live, by name."""
 
@@ -38,7 +42,7 @@ async def test_an_agent_at_rest_has_a_task_for_its_life_its_output_its_clocks_an
     tmp_path: Path,
 ) -> None:
     assert hasattr(select, "epoll")
-    quiet = attrs.evolve(CLAUDE, name="quiet", launch=lambda _: Command(argv=sh("exec sleep 1000").argv))
+    quiet = attrs.evolve(CLAUDE, name="quiet", launch=sleeping)
     plan = Plan(name="quiet", dialect=quiet, launch=Launch(executable=(), mode="oneshot"))
     directory, tasks = RunDirectory(tmp_path, "quiet"), Tasks()
     log = directory.open_log()

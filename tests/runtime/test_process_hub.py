@@ -5,6 +5,7 @@ import os
 import select
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 import trio
@@ -147,6 +148,31 @@ async def test_other_tasks_have_their_turn_while_many_pipes_flood() -> None:
     longest = max(map(len, "".join("r" if did == "read" else " " for did in order).split()))
     # the order of tasks within a pass is random: last in one and first in the next are two steps in a row
     assert longest <= 2 * STEP_BYTES // SMALL_READ
+    for out, fd in pipes:
+        out.close()
+        os.close(fd)
+
+
+async def test_what_a_process_wrote_on_stderr_comes_before_its_stdout_however_many_pipes_are_read_first() -> (
+    None
+):
+    pipes, seen = [output_pipe() for _ in range(200)], list[bytes]()
+
+    async with (
+        trio.open_nursery() as nursery,
+        open_process(sh("for i in 1 2 3; do echo log >&2; echo out; read next; done"), ladder=AT_ONCE) as it,
+    ):
+        for out, fd in pipes:
+            os.write(fd, b"x")
+            nursery.start_soon(listened, out, partial(os.write, fd))
+
+        def take(data: bytes) -> None:
+            seen.append(it.stderr)
+            nursery.start_soon(it.send, b"\n")
+
+        await it.listen(take, after_stderr=True)
+        nursery.cancel_scope.cancel()
+    assert seen == [b"log\n" * number for number in (1, 2, 3)]
     for out, fd in pipes:
         out.close()
         os.close(fd)
