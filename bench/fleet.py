@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from math import isnan, nan
@@ -77,7 +78,7 @@ class Ear:
     def __init__(self) -> None:
         self.heard = 0
         self.watch = Stopwatch()
-        self.delays: list[float] = []
+        self.delays = array("d")  # few bytes each, as they are counted as memory of the fleet
         self.bytes = 0.0
         self.guards: list[int] = []
         self.guard_costs = guard_costs([])
@@ -342,7 +343,7 @@ def alone(name: str, fleet: Fleet) -> Figures:
     return {**figures(fleet, ear.watch, ear.delays, ear.bytes), **ear.guard_costs}
 
 
-def figures(fleet: Fleet, watch: Stopwatch, delays: list[float], size: float) -> Figures:
+def figures(fleet: Fleet, watch: Stopwatch, delays: Sequence[float], size: float) -> Figures:
     """What the table tells but for guards: parts of a core, microseconds an event, delays in milliseconds, bytes a child,
     processes that ran or waited to in the last minute."""
     owed = fleet.children * fleet.rate * watch.wall

@@ -26,6 +26,9 @@ STEP_READERS = 64
 STEP_BYTES = 256 * 1024
 """Bytes read in one step of the loop, but for the last reader's own."""
 
+REFUSED_PAUSE = 0.05
+"""Seconds between two looks while the system refuses to watch the epoll."""
+
 Reader = Callable[[], int]
 """Reads once, and returns how many bytes that were."""
 
@@ -64,7 +67,10 @@ class Hub:
         """Call the readers of what is ready, until nothing is watched any more."""
         with suppress(trio.ClosedResourceError):
             while not self._epoll.closed:
-                await trio.lowlevel.wait_readable(self._epoll)
+                try:
+                    await trio.lowlevel.wait_readable(self._epoll)
+                except OSError:  # it cannot be watched just now; it is looked at instead, as an error would end the whole run
+                    await trio.sleep(REFUSED_PAUSE)
                 if not self._epoll.closed:  # between the wake and now
                     self._step()
 
