@@ -2,7 +2,7 @@
 
     python -m bench [--rounds 3] [--lines 50000] [--operations 10000] [--actors 1000] [--programs 256] [--kills 32]
         [--at-once 500] [--children 100] [--seconds 5] [--turns 20] [--starts 5]
-        [--clients 200]
+        [--clients 200] [--requests 300]
 
 The sizes are less than those of the scripts by themselves, so that all takes a few minutes.
 """
@@ -11,7 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import agents, cold, fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
+from bench import (
+    agents,
+    cold,
+    fleet,
+    idle,
+    longline,
+    mailbox,
+    ndjson,
+    overhead,
+    restart,
+    spawn,
+    sse,
+    store,
+    warm,
+)
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -34,6 +48,7 @@ def main() -> None:
         turns=20,
         starts=5,
         clients=200,
+        requests=store.REQUESTS,
     )
     rounds = int(chosen.rounds)
     tables: dict[str, Callable[[], str]] = {
@@ -51,6 +66,7 @@ def main() -> None:
             sse.rows(chosen.clients, max(1, chosen.clients // 10), int(chosen.seconds / sse.PACE))
         ),
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
+        "Kept requests": lambda: table(store.results(chosen.requests, store.CALLERS, rounds)),
     }
     for name, printed in tables.items():
         print(f"## {name}\n\n{printed()}\n", flush=True)

@@ -40,6 +40,7 @@ WORKS = {
     },
     "Starts": {"start, 1": 8, "start, 64": 8, "guarded start, 1": 2},
     "Restarts": {"restart, 1": 9, "restart, 2": 9},
+    "Kept requests": {"accepted by one": 2, "accepted by 50": 2},
 }
 """The rows of each work, in the tables that have one work or more."""
 
@@ -111,7 +112,16 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
 ) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     sizes = [f"{name}=2" for name in ("actors", "programs", "kills", "at-once", "children")]
-    sizes += ["lines=20", "operations=20", "rounds=1", "seconds=1", "turns=1", "starts=1", "clients=2"]
+    sizes += [
+        "lines=20",
+        "operations=20",
+        "rounds=1",
+        "seconds=1",
+        "turns=1",
+        "starts=1",
+        "clients=2",
+        "requests=4",
+    ]
     command = [sys.executable, "-m", "bench", *(f"--{size}" for size in sizes)]
     env = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=480, check=True)
@@ -125,6 +135,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     assert [*tables] == [
         "NDJSON", "Long lines", "Fleet", "Overhead", "Warm", "Commands", "Mailbox", "Starts", "Agents",
         "Restarts", "Events over HTTP", "Idle",
+        "Kept requests",
     ]  # fmt: skip
     missing = Counter(
         cell for rows in tables.values() for row in rows if "not installed" in row for cell in row
