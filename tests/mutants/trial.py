@@ -51,6 +51,7 @@ class Copy:
         self._trials = 0
         shutil.copytree(ROOT / "src", folder / "src", ignore=KEPT_OUT)  # follows the links: plain folders
         shutil.copytree(ROOT / "tests" / "runtime", folder / "tests" / "runtime", ignore=KEPT_OUT)
+        shutil.copy(ROOT / "tests" / "tables.py", folder / "tests")  # what its tests share with others
         shutil.copy(ROOT / "pyproject.toml", folder)
         (folder / "conftest.py").write_text(CONFTEST)
 
