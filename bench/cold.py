@@ -62,6 +62,7 @@ def rows(rounds: int) -> Mapping[str, Sequence[Start]]:
         script = Path(folder, "script.ndjson")
         script.write_text('{"reply": "Well."}\n')
         environment = {**os.environ, "HOME": folder, "PROCTOR_LOG": "error"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's start finds its modules compiled
         commands = {
             REFERENCE: (["-c", "import trio"], b""),
             "--version": (["-m", "proctor", "--version"], b""),
