@@ -15,6 +15,7 @@ from bench import (
     agents,
     cold,
     fleet,
+    growth,
     idle,
     longline,
     mailbox,
@@ -67,6 +68,18 @@ def main() -> None:
         ),
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
         "Kept requests": lambda: table(store.results(chosen.requests, store.CALLERS, rounds)),
+        "Growth": lambda: growth.table(
+            growth.rows(
+                {
+                    "agents": chosen.children,
+                    "actors": chosen.actors,
+                    "lines": chosen.operations,
+                    "hosts": chosen.programs,
+                    "runs": chosen.actors,
+                },
+                1,
+            )
+        ),
     }
     for name, printed in tables.items():
         print(f"## {name}\n\n{printed()}\n", flush=True)

@@ -157,21 +157,27 @@ class ForkServer:
         """Kill the server, if there is one, and reap it with what it left in its group."""
         server, self._socket = self._socket, None
         if server is not None:
-            self._kill()
             trio.lowlevel.notify_closing(server)
-            server.close()
+            server.close()  # by which it ends where it cannot be killed
+            self._kill()
 
     def _kill(self) -> None:
         popen, self._popen = self._popen, None
-        if popen is None:
-            return
-        # The group has the guards that have not got as far as a session of their own.
-        with suppress(ProcessLookupError):
-            os.killpg(popen.pid, signal.SIGKILL)
+        # The group has the guards, too, that have not got as far as a session of their own.
+        if popen is None or not (_killed(os.killpg, popen.pid) or _killed(os.kill, popen.pid)):
+            return  # Not waited for: it is another user's since this host has changed its own.
         with suppress(ChildProcessError):
             while True:
                 os.waitpid(-popen.pid, 0)
         popen.wait()
+
+
+def _killed(kill: Callable[[int, int], None], pid: int) -> bool:
+    try:
+        kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True
 
 
 def _request(command: Command) -> bytes:

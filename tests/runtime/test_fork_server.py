@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -32,7 +33,12 @@ async def ledger(tmp_path: Path) -> AsyncGenerator[Ledger]:
     async with open_ledger(tmp_path / "hosts") as opened:
         assert await ended("exit 0") == Normal()
         yield opened
-    assert (descriptors(), children()) == (before.descriptors, before.children)
+    with trio.fail_after(60):
+        # the last look of a ledger at all processes is left to its thread where the machine is slow
+        while left := {*descriptors().items()} - {*before.descriptors.items()}:
+            assert all("/proc" in what for _, what in left), left
+            await trio.sleep(0.01)
+    assert children() == before.children
 
 
 async def ended(script: str) -> ExitReason:
@@ -221,6 +227,19 @@ async def test_a_server_that_was_stopped_holds_up_no_start(
     if len(marked(ledger.key)):  # on a machine in great need it was too slow already
         os.kill(server_of(ledger), signal.SIGSTOP)
     assert await ended("exit 5") == ExitStatus(code=5)
+
+
+async def test_a_server_whose_group_cannot_be_killed_is_killed_alone(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    assert await ended("exit 0") == Normal()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", refuse)
+        ledger.guards.close()
+    assert marked(ledger.key) == []
 
 
 async def test_a_start_that_is_cancelled_while_it_waits_leaves_nothing(ledger: Ledger) -> None:
