@@ -93,7 +93,7 @@ class AgentActor(Actor):
         # In the supervisor's hands, not the actor's: queue, log and session lock outlive a crash of the
         # incarnation.
         if "state" not in self.kept:
-            self.kept["state"] = state = open_state(plan)
+            self.kept["state"] = state = open_state(plan, self.ref.path)
             self.kept["admission"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
             self.kept.at_rest(state.settle)
             self.kept.at_rest(admission.leave)

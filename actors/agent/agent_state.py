@@ -56,7 +56,7 @@ def _ignore(news: object) -> None:
 @attrs.define
 class AgentState:
     """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `requests` are
-    those that the tree keeps; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
+    those that the tree keeps, `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -72,6 +72,7 @@ class AgentState:
     workspace: Workspace | None = None
     program: Path | None = None
     requests: StoredRequests | None = None
+    kept_as: str = ""
     reason: ExitReason | None = None
     on_withdrawn: Callable[[Request], None] = attrs.field(default=_ignore, repr=False)
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
@@ -208,8 +209,8 @@ class AgentState:
     def in_conversation(self, session_id: str) -> None:
         """The agent is in this conversation now; its next life goes on in it, where the tree has a store."""
         self.session_id = session_id
-        if self.requests is not None:
-            self.requests.keep_session(self.status.name, session_id)
+        if self.requests is not None and self.kept_as:
+            self.requests.keep_session(self.kept_as, session_id)
 
     async def mark_sending(self, pending: Request, on_crash: OnCrash) -> None:
         """Mark in the store that a request is about to be sent. Raises `StoreError`."""
@@ -265,8 +266,8 @@ class AgentState:
         self.log.append([notice] if notice is not None else [])
 
 
-def open_state(plan: Plan) -> AgentState:
-    """A new agent's state, with its run directory. Raises `RecordingFailed`."""
+def open_state(plan: Plan, path: str) -> AgentState:
+    """A new agent's state, with its run directory; `path` is its place in the tree. Raises `RecordingFailed`."""
     place = plan.workplace
 
     def on_recording(failure: RecordingFailed | None) -> None:
@@ -280,10 +281,10 @@ def open_state(plan: Plan) -> AgentState:
         required=place.on_recording_failure == "fail",
     )
     log = directory.open_log()
-    requests = current_requests()
-    session = plan.launch.resume
-    if requests is not None and requests.session(plan.name) is not None:
-        session = requests.session(plan.name)
+    # By its place below the root: two agents of a tree may have one id, and the root's name may change.
+    # A conversation that its CLI does not keep cannot be gone on with.
+    kept_as, requests = "" if plan.launch.persist is False else path.partition("/")[2], current_requests()
+    session = None if requests is None else requests.session(kept_as)
     book = AgentState(
         directory,
         log,
@@ -291,7 +292,8 @@ def open_state(plan: Plan) -> AgentState:
         ApprovalQueue(plan.name, plan.conduct.approval_deadline),
         SessionLock(plan.name, partial(session_key, plan)),
         AgentLogger(plan.name, plan.dialect.name),
-        session,
+        session or plan.launch.resume,
+        kept_as=kept_as,
         workspace=workspace_of(plan.name, plan.workplace),
         requests=requests,
     )

@@ -136,11 +136,11 @@ class StoredRequests:
         return turn
 
     def session(self, name: str) -> str | None:
-        """The conversation of the agent `name` in its last life, None for a new one."""
+        """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""
         return self._facts.get(name, {}).get(SESSION)
 
     def keep_session(self, name: str, session_id: str) -> None:
-        """Keep the conversation of the agent `name` for its next life. Never waits."""
+        """Keep the conversation of that agent for its next life. Never waits."""
         if self.session(name) != session_id:
             self._facts.setdefault(name, {})[SESSION] = session_id
             if not self._changed:

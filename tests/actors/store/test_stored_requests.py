@@ -13,13 +13,15 @@ from proctor.actors.agent.stored_requests import KeyReused
 from proctor.actors.errors import AskInterrupted, AskNotSent, BadOption, MaybeExecuted, NotExecuted
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.options import AgentOptions
+from proctor.actors.specs import agent_spec
 from proctor.actors.store.backend import StoreError
 from proctor.actors.store.memory import MemoryStore
 from proctor.actors.store.records import StoredEnd
 from proctor.protocols.vocabulary import Notice
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
-from tests.actors.spoken import saying, spec_of
+from proctor.runtime.supervision import supervisor_spec
+from tests.actors.spoken import saying, spec_of, spoken_plan
 from tests.actors.store.peers import Counting, DyingStore
 
 
@@ -213,6 +215,18 @@ async def test_an_agent_goes_on_in_its_conversation(autojump_clock: MockClock) -
             resumed.append(next((str(n.data["session"]) for n in notices if n.code == "resumed"), None))
             sessions.append((await sup.agent("agent").status()).session_id)
     assert resumed == [None, sessions[0]]
+
+
+async def test_agents_with_one_id_have_a_conversation_each(autojump_clock: MockClock) -> None:
+    store = MemoryStore()
+    children = [
+        supervisor_spec(name, [agent_spec("agent", spoken_plan(Counting()), {"name": f"{name}'s"})])
+        for name in ("one", "two")
+    ]
+    async with proctor.open_supervisor(children, store=store, name="any") as sup:
+        for name in ("one", "two"):
+            await sup.agent(f"{name}'s").ask("hello")
+    assert await store.facts() == {"one/agent": {"session": "s"}, "two/agent": {"session": "s"}}
 
 
 async def test_a_store_that_cannot_be_written_refuses_before_anything_is_sent(
