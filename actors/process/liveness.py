@@ -216,6 +216,7 @@ class Liveness:
         self._awaited: list[PendingReply] = []
         self.last_output = self._held_until = self._last_check = 0.0
         self._suspect: Bound | None = None
+        self._shortest = min(CHECK_INTERVAL, clocks.silence, clocks.tool_silence, clocks.final)
         self._alarm = trio.CancelScope()  # what the waiter sleeps in, until its deadline
 
     # -- the current request
@@ -230,7 +231,8 @@ class Liveness:
                 self.ending = None  # of the turn before
         elif isinstance(request, v.Interrupt):
             self._is_interrupted = True
-        self.reschedule()
+        # The earliest that any clock can run out; the waiter looks which one it is.
+        self._alarm.deadline = min(self._alarm.deadline, self.last_output + self._shortest)
 
     @property
     def stage(self) -> Stage:

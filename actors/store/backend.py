@@ -16,7 +16,6 @@ class StoreError(AgentError):
     retryable = True
     fault: Fault = "machine"
     http_status = 503
-    exit_status = 74
     remedy = "see what the system says of its file and of the space on its disk"
 
     def __init__(self, place: str, why: str) -> None:

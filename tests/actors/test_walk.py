@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import trio
+import trio.testing
 
 import proctor
 from tests.actors.far_end import Step, agent_of
@@ -107,6 +108,7 @@ async def test_a_prompt_takes_the_way_that_the_page_draws(tmp_path: Path) -> Non
     async with proctor.open_supervisor([agent_of(tmp_path, SCRIPT)]) as sup:
         agent = sup.agent("a")
         await agent.ask("first")  # what is made once, for the first request
+        await trio.testing.wait_all_tasks_blocked(0.05)  # what follows its answer is over
         with trace.recording():
             answer = await agent.ask("hi")
     assert answer.text == "hi"

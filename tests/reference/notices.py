@@ -53,6 +53,7 @@ MEANINGS: Mapping[str, str] = {
     "model_fallback": "the CLI goes on with another model",
     "model_refused": "the model refused to answer",
     "model_verification": "the CLI has verified its model",
+    "not_kept": "the store does not take that a turn has begun: after the death of its host it is not continued",
     "not_passed": "a variable with a key or an endpoint is set here and was not passed",
     "not_reading": "the CLI does not read what is written to it",
     "not_sent": "a request was not sent",

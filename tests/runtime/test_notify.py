@@ -117,7 +117,7 @@ time.sleep(10)
     async with open_supervisor([]) as sup:
         before = len(descriptors_at_first())
         await sup.start_child(program(source, Notify()))
-        assert len(descriptors()) == before + 3  # the socket, a pidfd, stderr
+        assert len(descriptors()) == before + 4  # the socket, a pidfd, stderr, and what watches it
         await sup.terminate_child("p")
 
 

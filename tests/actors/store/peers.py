@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, TypeVar, Unpack
 
 import trio
 
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.store.backend import StoreBackend, StoreError
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
-from proctor.actors.transport.memory import PeerStreams
-from tests.actors.spoken import Speaker
+from proctor.actors.transport.memory import Peer, PeerStreams
+from proctor.runtime.spec import ChildSpec
+from tests.actors.spoken import Speaker, spec_of
 
 T = TypeVar("T")
+
+
+def spec_with_home(peer: Peer, **options: Unpack[AgentOptions]) -> ChildSpec:
+    """The agent `agent`, at home in a place of its peer's own: its conversation has the id of all others here, and two agents of
+    one home must not run one conversation, in whatever process."""
+    chosen: AgentOptions = {"home": "user", "env": {"HOME": f"/{os.getpid()}/{id(peer)}"}, **options}
+    return spec_of(peer, **chosen)
 
 
 class Counting:

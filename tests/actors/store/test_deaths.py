@@ -16,8 +16,7 @@ from proctor.actors.errors import AgentError
 from proctor.actors.store.memory import MemoryStore
 from proctor.actors.store.records import StoredEnd
 from proctor.runtime.exits import NoProc
-from tests.actors.spoken import spec_of
-from tests.actors.store.peers import Counting, DyingStore
+from tests.actors.store.peers import Counting, DyingStore, spec_with_home
 from tests.simulation.search import SEED, share
 
 CONTINUED = "Continue where you stopped."
@@ -61,21 +60,26 @@ async def live(
     seen: dict[str, set[object]],
 ) -> None:
     """One host: all its callers at once, then those of the keys that are open."""
-    spec = spec_of(peer, on_crash=program.on_crash, silence=300.0)
-    with trio.CancelScope() as scope:
-        async with (
-            proctor.open_supervisor([spec], store=store, intensity=100) as sup,
-            trio.open_nursery() as nursery,
-        ):
+    spec = spec_with_home(peer, on_crash=program.on_crash, silence=300.0)
+    # Around the tree: a host may die while its tree is ending, too.
+    async with trio.open_nursery() as around:
+        with trio.CancelScope() as scope:
             if dying is not None:
-                nursery.start_soon(bury, dying, scope)
-            async with trio.open_nursery() as callers:
-                for prompt in asked:
-                    callers.start_soon(ask, sup.agent("agent"), prompt, seen, dying)
-            if dying is None:
-                for prompt in PROMPTS:
-                    await ask(sup.agent("agent"), prompt, seen, None)
-            nursery.cancel_scope.cancel()
+                around.start_soon(bury, dying, scope)
+            async with proctor.open_supervisor([spec], store=store, intensity=100) as sup:
+                await call(sup, asked, seen, dying)
+        around.cancel_scope.cancel()
+
+
+async def call(
+    sup: proctor.Supervisor, asked: tuple[str, ...], seen: dict[str, set[object]], dying: DyingStore | None
+) -> None:
+    async with trio.open_nursery() as callers:
+        for prompt in asked:
+            callers.start_soon(ask, sup.agent("agent"), prompt, seen, dying)
+    if dying is None:
+        for prompt in PROMPTS:
+            await ask(sup.agent("agent"), prompt, seen, None)
 
 
 async def bury(dying: DyingStore, scope: trio.CancelScope) -> None:

@@ -10,15 +10,14 @@ import trio
 import proctor
 from proctor.actors.plan.options import OnCrash
 from proctor.actors.store.memory import MemoryStore
-from tests.actors.spoken import spec_of
-from tests.actors.store.peers import Counting, DyingStore
+from tests.actors.store.peers import Counting, DyingStore, spec_with_home
 
 
 async def die(store: MemoryStore, peer: object, folder: Path, at: int, on_crash: OnCrash) -> None:
     """A host asks, and dies before the call of that number of its store."""
     dying = DyingStore(store, at, "before")
     with trio.CancelScope() as scope:
-        spec = spec_of(peer, record=folder, on_crash=on_crash)  # type: ignore[arg-type]
+        spec = spec_with_home(peer, record=folder, on_crash=on_crash)  # type: ignore[arg-type]
         async with proctor.open_supervisor([spec], store=dying) as sup:
             await sup.agent("agent").queue("hello", key="k")
             await dying.died.wait()
@@ -33,7 +32,7 @@ async def test_an_end_that_only_the_recording_has_is_the_end(tmp_path: Path, on_
     await die(store, peer, tmp_path, 4, on_crash)
     [left] = await store.requests()
     assert (left.sent is not None, left.end) == (True, None)
-    async with proctor.open_supervisor([spec_of(peer, record=tmp_path)], store=store) as sup:
+    async with proctor.open_supervisor([spec_with_home(peer, record=tmp_path)], store=store) as sup:
         answer = await sup.agent("agent").ask("hello", key="k")
     assert (answer.outcome, answer.text, answer.cost_usd) == ("ok", "1: hello", 0.5)
     assert peer.prompts == {"hello": 1}

@@ -21,8 +21,8 @@ from proctor.protocols.vocabulary import Notice
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import supervisor_spec
-from tests.actors.spoken import saying, spec_of, spoken_plan
-from tests.actors.store.peers import Counting, DyingStore
+from tests.actors.spoken import saying, spoken_plan
+from tests.actors.store.peers import Counting, DyingStore, spec_with_home
 
 
 class Sum(msgspec.Struct):
@@ -30,7 +30,7 @@ class Sum(msgspec.Struct):
 
 
 def sending(peer: Any, **options: Unpack[AgentOptions]) -> list[ChildSpec]:
-    return [spec_of(peer, **options)]
+    return [spec_with_home(peer, **options)]
 
 
 async def test_a_key_is_asked_once_and_answered_always(autojump_clock: MockClock) -> None:
@@ -220,7 +220,16 @@ async def test_an_agent_goes_on_in_its_conversation(autojump_clock: MockClock) -
 async def test_agents_with_one_id_have_a_conversation_each(autojump_clock: MockClock) -> None:
     store = MemoryStore()
     children = [
-        supervisor_spec(name, [agent_spec("agent", spoken_plan(Counting()), {"name": f"{name}'s"})])
+        supervisor_spec(
+            name,
+            [
+                agent_spec(
+                    "agent",
+                    spoken_plan(Counting(), home="user", env={"HOME": f"/{name}"}),
+                    {"name": f"{name}'s"},
+                )
+            ],
+        )
         for name in ("one", "two")
     ]
     async with proctor.open_supervisor(children, store=store, name="any") as sup:
