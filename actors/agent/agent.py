@@ -380,7 +380,7 @@ class AgentActor(Actor):
         if process.stopper != "nobody" or process.over.is_set():
             self._written.set()  # the next process sends the request
             return
-        if pending.journal is not None and pending.journal.mark is None:
+        if pending.journal is not None and pending.journal.needs_mark:
             self.background.start_soon(self._mark, process, pending, prompt, why)
             return
         # from here on the end of this process ends the request
@@ -570,10 +570,8 @@ class AgentActor(Actor):
     # -- limits and budgets
 
     def _park(self, pending: Request, delay: Delay) -> None:
-        pending.parked = True
-        self.state.note("parked", delay.text, ticket=pending.ticket, until=delay.until)
-        self.state.transition("limit", delay.text)
-        self.state.evolve(until=delay.until)
+        self.state.park(pending, delay)
+        self.background.start_soon(self.state.mark_parked, pending)
         self.background.start_soon(self._wait_for_admission, pending, delay)
 
     async def _wait_for_admission(self, pending: Request, delay: Delay | None) -> None:

@@ -23,6 +23,7 @@ from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
 from proctor.actors.agent.stored_requests import StoredRequests, current_requests
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import Expense
+from proctor.actors.limits.admission import Delay
 from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
@@ -102,6 +103,13 @@ class AgentState:
         self.current, pending.admitted = None, False
         if not pending.withdrawn:
             self.waiting.appendleft(pending)
+
+    def park(self, pending: Request, delay: Delay) -> None:
+        """Hold the request back until a limit or a budget admits it."""
+        pending.parked = True
+        self.note("parked", delay.text, ticket=pending.ticket, until=delay.until)
+        self.transition("limit", delay.text)
+        self.evolve(until=delay.until)
 
     def ask_again(self, pending: Request, text: str) -> None:
         """Ask next for a correction of an answer that does not match the schema; `text` lists the errors."""
@@ -223,6 +231,14 @@ class AgentState:
         if pending.journal is not None:
             try:
                 await pending.journal.started(self.session_id)
+            except StoreError as error:
+                self.note("not_kept", str(error), ticket=pending.ticket)
+
+    async def mark_parked(self, pending: Request) -> None:
+        """Mark in the store that a usage limit refused a request; without that the next host takes it as carried out, maybe."""
+        if pending.journal is not None:
+            try:
+                await pending.journal.parked()
             except StoreError as error:
                 self.note("not_kept", str(error), ticket=pending.ticket)
 

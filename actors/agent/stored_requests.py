@@ -112,8 +112,8 @@ class StoredRequests:
         self._handle: Callable[[str], Handle] | None = None
         self._turns: dict[tuple[str, str], StoredTurn] = {}
         self._absent: dict[str, list[StoredTurn]] = {}
-        self._facts: dict[str, dict[str, str]] = {}
-        self._changed: dict[tuple[str, str], str | None] = {}
+        self._sessions: dict[str, str] = {}
+        self._unsaved = set[str]()
         self._left: list[StoredRequest] = []
         self._closing = trio.Event()
 
@@ -137,15 +137,15 @@ class StoredRequests:
 
     def session(self, name: str) -> str | None:
         """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""
-        return self._facts.get(name, {}).get(SESSION)
+        return self._sessions.get(name)
 
     def keep_session(self, name: str, session_id: str) -> None:
         """Keep the conversation of that agent for its next life. Never waits."""
         if self.session(name) != session_id:
-            self._facts.setdefault(name, {})[SESSION] = session_id
-            if not self._changed:
-                self._nursery.start_soon(self._write_facts)
-            self._changed[name, SESSION] = session_id
+            self._sessions[name] = session_id
+            if not self._unsaved:
+                self._nursery.start_soon(self._save_sessions)
+            self._unsaved.add(name)
 
     # -- a request in this host
 
@@ -180,22 +180,22 @@ class StoredRequests:
         return None
 
     async def _finish(self, turn: StoredTurn, request: Request, live: Turn) -> None:
-        try:
-            end = end_with_answer(await live.finish())
-        except AskTimeout as error:
-            end = end_with_error(error)
-        except (NotExecuted, MaybeExecuted) as error:
-            journal = request.journal
-            mark = None if journal is None else journal.mark
-            turn.stored = msgspec.structs.replace(turn.stored, sent=mark)
-            # Its agent is gone. What was not sent, or may be gone on with, is served when the agent is back.
-            if _may_go_on(mark):
-                self._put_off(turn, error if mark is not None else _kept(turn, str(error)))
-                return
-            end = end_with_error(error)
-        except _ENDS as error:
-            end = end_with_error(error)
-        await self._end(turn, end)
+        with trio.CancelScope(shield=True):  # see `_conduct`
+            try:
+                end = end_with_answer(await live.finish())
+            except AskTimeout as error:  # also where nothing was sent: its time is over in any host
+                end = end_with_error(error)
+            except (NotExecuted, MaybeExecuted) as error:
+                mark = None if request.journal is None else request.journal.mark
+                turn.stored = msgspec.structs.replace(turn.stored, sent=mark)
+                # Its agent is gone. What was not sent, or may be gone on with, is served when the agent is back.
+                if _may_go_on(mark):
+                    self._put_off(turn, error if mark is not None else _kept(turn, str(error)))
+                    return
+                end = end_with_error(error)
+            except _ENDS as error:
+                end = end_with_error(error)
+            await self._end(turn, end)
 
     async def _end(self, turn: StoredTurn, end: StoredEnd, error: Exception | None = None) -> None:
         failed = False
@@ -251,11 +251,7 @@ class StoredRequests:
             for turn in turns:
                 request = _request_of(turn.stored)
                 if (live := await self._begin(turn, request)) is not None:
-                    self._nursery.start_soon(self._go_on, turn, request, live)
-
-    async def _go_on(self, turn: StoredTurn, request: Request, live: Turn) -> None:
-        with trio.CancelScope(shield=True):
-            await self._finish(turn, request, live)
+                    self._nursery.start_soon(self._finish, turn, request, live)
 
     def _agent(self, name: str) -> Handle:
         assert self._handle is not None
@@ -265,7 +261,8 @@ class StoredRequests:
 
     async def load(self) -> None:
         """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
-        self._facts = {agent: dict(facts) for agent, facts in (await self._store.facts()).items()}
+        facts = await self._store.facts()
+        self._sessions = {agent: named[SESSION] for agent, named in facts.items() if SESSION in named}
         for stored in await self._store.requests(open_only=True):
             recorded = None if stored.sent is None else await _recorded(stored, stored.sent)
             if recorded is not None and recorded.end is not None and stored.schema is None:
@@ -288,17 +285,18 @@ class StoredRequests:
         """The tree has ended."""
         self._closing.set()
 
-    async def _write_facts(self) -> None:
+    async def _save_sessions(self) -> None:
         with trio.CancelScope(shield=True):
-            while self._changed:
-                (agent, name), value = next(iter(self._changed.items()))
+            while self._unsaved:
+                agent = next(iter(self._unsaved))
+                session_id = self._sessions[agent]
                 try:
-                    await self._store.put(agent, name, value)
+                    await self._store.put(agent, SESSION, session_id)
                 except StoreError as error:
-                    text = "the %s of agent %s is not kept for its next life: %s"
-                    logging.getLogger(_LOG).warning(text, name, agent, error)
-                if self._changed[agent, name] == value:  # else it has changed meanwhile
-                    del self._changed[agent, name]
+                    text = "the session of agent %s is not kept for its next life: %s"
+                    logging.getLogger(_LOG).warning(text, agent, error)
+                if self._sessions[agent] == session_id:  # else it has changed meanwhile
+                    self._unsaved.remove(agent)
 
 
 def requests_of_tree(store: StoreBackend | None) -> AbstractAsyncContextManager[StoredRequests | None]:
@@ -362,23 +360,26 @@ def check_key(key: str) -> str:
 
 
 def _may_go_on(mark: SendMark | None) -> bool:
-    """Whether a request that its host or its agent left without an end may be sent: one that was not yet, or whose agent goes on
-    after a crash. Without its turn begun the conversation may lack the prompt, and to send it again might do all of it twice."""
-    return mark is None or mark.on_crash == "retry" or (mark.on_crash == "resume" and mark.started)
+    """Whether a request that its host or its agent left without an end may be sent: one that was not yet, that a usage limit refused,
+    or whose agent goes on after a crash. Without its turn begun the conversation may lack the prompt, and to send it again might do all of it twice."""
+    return (
+        mark is None
+        or mark.parked
+        or mark.on_crash == "retry"
+        or (mark.on_crash == "resume" and mark.started)
+    )
 
 
 def _stored(agent: str, request: Request, key: str) -> StoredRequest:
     schema = None if request.inquiry is None else dict(request.inquiry.schema.json)
-    now = time.time()
     return StoredRequest(
         id=request.ticket,
         agent=agent,
-        key=check_key(key),
+        key=key,
         digest=digest_of(request.text, schema, request.attachments),
         prompt=request.text,
-        accepted=now,
+        accepted=time.time(),
         timeout=request.timeout,
-        ends=None if request.timeout is None else now + request.timeout,
         schema=schema,
         attachments=request.attachments,
     )

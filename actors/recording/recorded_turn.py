@@ -14,7 +14,7 @@ from proctor.protocols import vocabulary as v
 
 _EVENTS = "events.ndjson"
 _CONTINUED = frozenset(("parked", "unsettled", "unmet"))
-"""Notices after which the end of an attempt was not that of its request."""
+"""Notices before the end of an attempt that is not the end of its request."""
 
 
 @attrs.frozen
@@ -30,15 +30,15 @@ class RecordedTurn:
 def read_turn(folder: Path, ticket: str) -> RecordedTurn | None:
     """Read the recording in `folder` for the request of the id `ticket`; None when it has nothing of it. Blocks; raises OSError."""
     events = list[v.AnyEvent]()
-    prompt, end = "", None
+    prompt, end, is_continued = "", None, False
     for event in _events(folder / _EVENTS):
         match event:
             case v.Notice(code="sent", data={"ticket": of, "prompt": str(sent)}) if of == ticket:
-                prompt, end = sent, None
+                prompt, end, is_continued = sent, None, False
             case v.Notice(code=code, data={"ticket": of}) if of == ticket and code in _CONTINUED:
-                end = None
+                is_continued = True
             case v.TurnEnded() if {prompt, ticket} & {*event.prompts}:
-                end = event
+                end, is_continued = (None if is_continued else event), False
             case _:
                 pass
         if prompt:

@@ -20,9 +20,17 @@ class Journal:
     id: str
     mark: SendMark | None = None
 
+    @property
+    def needs_mark(self) -> bool:
+        """Whether the request has to be marked before its prompt is written: the first time, and after a usage limit."""
+        return self.mark is None or self.mark.parked
+
     async def sending(self, on_crash: OnCrash, session_id: str | None, recording: str | None) -> None:
         """Mark it as sent: before a byte of its prompt is written. Raises `StoreError`."""
-        mark = SendMark(at=time.time(), on_crash=on_crash, session_id=session_id, recording=recording)
+        started = self.mark is not None and self.mark.started
+        mark = SendMark(
+            at=time.time(), on_crash=on_crash, session_id=session_id, recording=recording, started=started
+        )
         await self.store.send(self.id, mark)
         self.mark = mark
 
@@ -30,4 +38,10 @@ class Journal:
         """Mark that its turn has begun: the conversation has the prompt, so it can be continued. Raises `StoreError`."""
         if self.mark is not None and not self.mark.started:
             self.mark = msgspec.structs.replace(self.mark, started=True, session_id=session_id)
+            await self.store.send(self.id, self.mark)
+
+    async def parked(self) -> None:
+        """Mark that a usage limit refused its attempt: its prompt is sent again, by this host or the next. Raises `StoreError`."""
+        if self.mark is not None:
+            self.mark = msgspec.structs.replace(self.mark, parked=True)
             await self.store.send(self.id, self.mark)

@@ -98,19 +98,19 @@ class StoredEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SendMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Written before a prompt: from `at` on the request may have been carried out. `on_crash` is what its agent does about that;
     `session_id` and `recording` are the conversation and the folder in which it happens. `started`: its turn has begun, so the
-    conversation has the prompt."""
+    conversation has the prompt. `parked`: the attempt was refused by a usage limit, and the prompt is to be sent again."""
 
     at: float
     on_crash: OnCrash = "fail"
     session_id: str | None = None
     recording: str | None = None
     started: bool = False
+    parked: bool = False
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request of the agent named `agent`, under the caller's `key`; `id` is our own. `digest` is that of all that was asked, so
-    that a key is not used for two things. `ends` is the deadline, `timeout` the seconds that it was given as. `schema` is the JSON
-    schema of the answer."""
+    that a key is not used for two things. `timeout` is in seconds from `accepted` on. `schema` is the JSON schema of the answer."""
 
     id: str
     agent: str
@@ -119,7 +119,6 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     prompt: str
     accepted: float
     timeout: float | None = None
-    ends: float | None = None
     schema: dict[str, Any] | None = None
     attachments: tuple[Attachment, ...] = ()
     sent: SendMark | None = None

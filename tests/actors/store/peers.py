@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, NoReturn, TypeVar, Unpack
@@ -15,6 +16,7 @@ from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
 from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.runtime.spec import ChildSpec
 from tests.actors.spoken import Speaker, spec_of
+from tests.protocols.lines import INIT, line
 
 T = TypeVar("T")
 
@@ -36,6 +38,26 @@ class Counting:
         return await _Noting(side, self.prompts).live()
 
 
+class LimitedOnce(Counting):
+    """A peer whose first prompt is refused by a usage limit of an hour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = [
+            line(
+                type="rate_limit_event",
+                rate_limit_info={
+                    "status": "rejected",
+                    "resetsAt": round(time.time() + 3600),
+                    "rateLimitType": "five_hour",
+                },
+            )
+        ]
+
+    async def __call__(self, side: PeerStreams) -> int | None:
+        return await _Refusing(side, self.prompts, self.refusals).live()
+
+
 class _Noting(Speaker):
     def __init__(self, side: PeerStreams, prompts: Counter[str]) -> None:
         super().__init__(side)
@@ -44,6 +66,20 @@ class _Noting(Speaker):
     async def _prompt(self, text: str) -> int | None:
         self._prompts[text] += 1
         return await super()._prompt(text)
+
+
+class _Refusing(_Noting):
+    def __init__(self, side: PeerStreams, prompts: Counter[str], refusals: list[bytes]) -> None:
+        super().__init__(side, prompts)
+        self._refusals = refusals
+
+    async def _prompt(self, text: str) -> int | None:
+        if not self._refusals:
+            return await super()._prompt(text)
+        self._prompts[text] += 1
+        await self._side.send_all(INIT + self._refusals.pop())
+        await self._end(subtype="success", is_error=True, terminal_reason="api_error", result="Limit")
+        return None
 
 
 class DyingStore:

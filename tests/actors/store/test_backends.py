@@ -72,7 +72,6 @@ async def test_a_request_is_found_again_with_all_that_was_asked(opened: Opened) 
         prompt="naïve 日本\n\x00 'quoted'",
         accepted=1.5,
         timeout=3.0,
-        ends=4.5,
         schema={"type": "object", "properties": {"n": {"type": "integer"}}},
         attachments=(PICTURE, Attachment("json", "x.json", "application/json", text="{}")),
     )

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 import proctor
 from proctor.actors.plan.options import OnCrash
+from proctor.actors.recording.recorded_turn import read_turn
 from proctor.actors.store.memory import MemoryStore
-from tests.actors.store.peers import Counting, DyingStore, spec_with_home
+from tests.actors.store.peers import Counting, DyingStore, LimitedOnce, spec_with_home
 
 
 async def die(store: MemoryStore, peer: object, folder: Path, at: int, on_crash: OnCrash) -> None:
@@ -36,3 +38,43 @@ async def test_an_end_that_only_the_recording_has_is_the_end(tmp_path: Path, on_
         answer = await sup.agent("agent").ask("hello", key="k")
     assert (answer.outcome, answer.text, answer.cost_usd) == ("ok", "1: hello", 0.5)
     assert peer.prompts == {"hello": 1}
+
+
+async def parked(agent: proctor.Agent) -> None:
+    while (await agent.status()).state != "parked":
+        await trio.sleep(0.1)
+
+
+async def test_an_attempt_that_a_usage_limit_refused_is_not_the_end_of_its_request(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    store, peer = MemoryStore(), LimitedOnce()
+    async with proctor.open_supervisor([spec_with_home(peer, record=tmp_path)], store=store) as sup:
+        agent = sup.agent("agent")
+        await agent.queue("hello", key="k")
+        await parked(agent)
+        [left] = await store.requests()
+        assert left.sent is not None
+        assert left.sent.recording is not None
+        folder = Path(left.sent.recording)
+        found = read_turn(folder, left.id)
+        assert found is not None
+        assert found.end is None
+        assert (await agent.ask("hello", key="k")).text == "1: hello"
+        found = read_turn(folder, left.id)
+        assert found is not None
+        assert found.end is not None
+
+
+async def test_what_a_usage_limit_holds_back_is_sent_by_the_next_host(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    store, peer = MemoryStore(), LimitedOnce()
+    async with proctor.open_supervisor([spec_with_home(peer)], store=store) as sup:
+        await sup.agent("agent").queue("hello", key="k")
+        await parked(sup.agent("agent"))
+    async with proctor.open_supervisor([spec_with_home(peer)], store=store) as sup:
+        answer = await sup.agent("agent").ask("hello", key="k")
+    assert (answer.outcome, peer.prompts) == ("ok", {"hello": 2})
+    [stored] = await store.requests()
+    assert stored.end is not None
