@@ -8,7 +8,7 @@ Not here: the meaning of the lines. Needs the extra `opencode`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -108,9 +108,7 @@ class _Connection:
 
     async def close(self) -> None:
         if self._stream is not None:
-            # Shielded for one second at most: a stream that is left open keeps a connection of the server.
-            with trio.CancelScope(shield=True), trio.move_on_after(1), suppress(httpx.HTTPError):
-                await self._stream.aclose()
+            await _close(self._stream)
 
     async def carry(self, side: PeerStreams) -> int | None:
         """Pass requests and events on until the agent closes its side or the server is lost."""
@@ -164,10 +162,11 @@ class _Connection:
     async def _forward(self, side: PeerStreams) -> None:
         events = EventStream()
         assert self._stream is not None
-        async for chunk in self._stream.aiter_raw():
-            # One event a line: newlines within the data are white space of JSON.
-            lines = [data.replace(b"\n", b" ") + b"\n" for data in events.feed(chunk)]
-            await side.send_all(b"".join(lines))
+        async with raw_chunks(self._stream) as chunks:
+            async for chunk in chunks:
+                # One event a line: newlines within the data are white space of JSON.
+                lines = [data.replace(b"\n", b" ") + b"\n" for data in events.feed(chunk)]
+                await side.send_all(b"".join(lines))
 
     async def _subscribe_again(self) -> None:
         error: httpx.HTTPError | None = None
@@ -192,6 +191,27 @@ class _Connection:
             nursery.start_soon(watch)
             await self._server.wait_successor()
             nursery.cancel_scope.cancel("the server has a successor")
+
+
+@asynccontextmanager
+async def raw_chunks(response: httpx.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """The body of a response as it arrives. Leaving the block closes the response."""
+    chunks = response.aiter_raw()
+    try:
+        yield chunks
+    finally:
+        await _close(response)
+        # A reader that is cancelled between two chunks leaves five generators of httpx 0.28 and httpcore 1.0, one within the other,
+        # and `aclose` of the outer one leaves the others to the garbage collector. Reading on from the closed response ends all.
+        with trio.CancelScope(shield=True, relative_deadline=1), suppress(httpx.HTTPError, httpx.StreamError):
+            async for _ in chunks:
+                pass
+
+
+async def _close(response: httpx.Response) -> None:
+    # Shielded for one second at most: a stream that is left open keeps a connection of the server.
+    with trio.CancelScope(shield=True, relative_deadline=1), suppress(httpx.HTTPError):
+        await response.aclose()
 
 
 def _json(reply: httpx.Response) -> Any:

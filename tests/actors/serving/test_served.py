@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+import httpx
 import pytest
 import trio
 
 import proctor
 from proctor.actors.errors import BadOption
 from proctor.actors.opencode_server.address import Address, GetAddress
+from proctor.actors.opencode_server.connection import raw_chunks
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.plan.options import AgentOptions
@@ -158,3 +162,25 @@ async def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
 
 def test_a_password_is_not_shown() -> None:
     assert "secret" not in repr(Address("http://127.0.0.1:1", "opencode", "secret"))
+
+
+async def test_a_reader_that_is_cancelled_between_two_chunks_leaves_nothing_to_the_collector() -> None:
+    async def respond(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await stream.receive_some()  # until the client closes
+
+    async with trio.open_nursery() as nursery, httpx.AsyncClient() as client:
+        serve = partial(trio.serve_tcp, respond, 0, host="127.0.0.1")
+        [listener] = await nursery.start(serve)
+        port = listener.socket.getsockname()[1]
+        response = await client.send(client.build_request("GET", f"http://127.0.0.1:{port}"), stream=True)
+        with trio.CancelScope() as scope:
+            async with raw_chunks(response) as chunks:
+                async for chunk in chunks:
+                    assert chunk == b"hello"
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        gc.collect()  # a generator that is found here is a warning, and so a failure
+        nursery.cancel_scope.cancel()
