@@ -195,20 +195,23 @@ class Store:
             return
         opened.conclude()
         try:
-            while (jobs := self._batch())[-1] is not None:
-                self._commit(database, [job for job in jobs if job is not None])
-            self._commit(database, [job for job in jobs if job is not None])
+            more = True
+            while more:
+                jobs, more = self._batch()
+                self._commit(database, jobs)
         finally:
             with suppress(sqlite3.Error):
                 database.close()
             self._unlock()
 
-    def _batch(self) -> list[_Job[Any] | None]:
-        """Wait for a job, and take all that have come meanwhile; None, the last, says that no more will."""
-        jobs = [self._jobs.get()]
-        while jobs[-1] is not None and not self._jobs.empty():
-            jobs.append(self._jobs.get())
-        return jobs
+    def _batch(self) -> tuple[list[_Job[Any]], bool]:
+        """Wait for a job, and take all that have come meanwhile; and whether more may come."""
+        jobs = list[_Job[Any]]()
+        while (job := self._jobs.get()) is not None:
+            jobs.append(job)
+            if self._jobs.empty():
+                return jobs, True
+        return jobs, False
 
     def _commit(self, database: sqlite3.Connection, jobs: Sequence[_Job[Any]]) -> None:
         try:

@@ -8,7 +8,7 @@ the machine refuses; when the server was killed, is stopped or does not answer. 
 
 The server dies with the host. `close` kills it and reaps what it may have forked without saying so; the ledger that owns it
 does that when its block is left. It asks for one guard at a time, shielded, as a guard must not be forked for a task that is
-gone; for at most twice `PATIENCE` seconds.
+gone; for at most twice its `patience`.
 
 A guard has the streams, the environment, the directory, the limits and the umask that one started now would have. It has the
 scheduling, the capabilities and the restrictions (seccomp, Landlock) that the host had at its second guarded start.
@@ -39,8 +39,6 @@ from proctor.runtime.processes.spawning import (
 
 SYS_CLONE: Mapping[str, int] = {"x86_64": 56, "aarch64": 220}
 """The number of the call, by machine: where its arguments have the same order, and all but the flags are zero."""
-PATIENCE = 10.0
-"""Seconds after which a server that does not answer is killed; its interpreter starts within them, too."""
 CHANCES = 3
 _REQUEST_LIMIT = 64 * 1024
 _RECORD = 64
@@ -48,9 +46,13 @@ _LONGEST_MARKER = 256
 
 
 class ForkServer:
-    """Forks guards, from the second on. `new_marker` gives the server's own marker, `note` its number to the ledger."""
+    """Forks guards, from the second on. `new_marker` gives the server's own marker, `note` its number to the ledger. A server that
+    does not answer within `patience` seconds is killed; its interpreter starts within them, too."""
 
-    def __init__(self, new_marker: Callable[[str], str], note: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, new_marker: Callable[[str], str], note: Callable[[int, str], None], patience: float = 10.0
+    ) -> None:
+        self.patience = patience
         self._new_marker, self._note = new_marker, note
         self._turn = trio.Lock()
         self._popen: subprocess.Popen[bytes] | None = None
@@ -102,7 +104,7 @@ class ForkServer:
         """The guard; None when it could not become one. Raises OSError when the server fails."""
         record = b""
         for _ in range(2):
-            with trio.move_on_after(PATIENCE) as late:
+            with trio.move_on_after(self.patience) as late:
                 await trio.lowlevel.wait_readable(server)
                 record = server.recv(_RECORD)
             if not late.cancelled_caught:

@@ -219,10 +219,8 @@ async def test_a_server_that_is_killed_in_the_middle_of_starts_costs_none_of_the
     assert exits == [ExitStatus(code=5)] * 20
 
 
-async def test_a_server_that_was_stopped_holds_up_no_start(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fork_server, "PATIENCE", 0.2)
+async def test_a_server_that_was_stopped_holds_up_no_start(ledger: Ledger) -> None:
+    ledger.guards.patience = 0.2
     assert await ended("exit 0") == Normal()
     if len(marked(ledger.key)):  # on a machine in great need it was too slow already
         os.kill(server_of(ledger), signal.SIGSTOP)

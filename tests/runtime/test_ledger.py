@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import shutil
@@ -7,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 from urllib.parse import quote
 
 import attrs
@@ -217,7 +218,9 @@ async def test_a_sweep_looks_again_at_a_process_whose_exec_is_under_way(
     async with open_process(sh("exec sleep 600"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as process:
         environment, line = f"/proc/{process.pid}/environ", f"/proc/{process.pid}/stat"
 
-        def open_before_its_end(path: str, mode: str) -> IO[bytes]:
+        real_open: Callable[..., IO[Any]] = open
+
+        def open_before_its_end(path: Any, *args: Any, **kwargs: Any) -> IO[Any]:
             """As the kernel shows it in that moment: no environment, and none announced in its line."""
             if path == environment and len(looks) < 3:
                 looks.append(path)
@@ -226,9 +229,9 @@ async def test_a_sweep_looks_again_at_a_process_whose_exec_is_under_way(
                 before, _, after = Path(path).read_bytes().rpartition(b")")
                 fields = after.split()
                 return io.BytesIO(before + b") " + b" ".join([*fields[:47], b"0", b"0", *fields[49:]]))
-            return open(path, mode)
+            return real_open(path, *args, **kwargs)
 
-        monkeypatch.setattr(procfs, "open", open_before_its_end, raising=False)
+        monkeypatch.setattr(builtins, "open", open_before_its_end)
         (folder / f"{KEY}.ledger").write_text(title())
         assert [one.pid for one in (await swept(folder)).killed] == [process.pid]
         assert len(looks) == 3
@@ -254,7 +257,7 @@ async def test_a_process_that_may_not_be_looked_at_is_told_and_not_killed(folder
 SWEEPER = """
 import os, sys, trio
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 from proctor.runtime.processes.ledger import open_ledger
 async def main(folder):
     async with open_ledger(Path(folder)) as ledger:

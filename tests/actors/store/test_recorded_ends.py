@@ -12,6 +12,7 @@ import proctor
 from proctor.actors.plan.options import OnCrash
 from proctor.actors.recording.recorded_turn import read_turn
 from proctor.actors.store.memory import MemoryStore
+from proctor.protocols.vocabulary import Notice
 from tests.actors.store.peers import Counting, DyingStore, LimitedOnce, spec_with_home
 
 
@@ -41,8 +42,10 @@ async def test_an_end_that_only_the_recording_has_is_the_end(tmp_path: Path, on_
 
 
 async def parked(agent: proctor.Agent) -> None:
-    while (await agent.status()).state != "parked":
-        await trio.sleep(0.1)
+    async with agent.events(since=0) as events:
+        async for event in events:
+            if isinstance(event, Notice) and event.code == "parked":
+                return
 
 
 async def test_an_attempt_that_a_usage_limit_refused_is_not_the_end_of_its_request(
