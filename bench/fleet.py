@@ -7,7 +7,8 @@ spoken before the watch starts, and garbage is collected a second before, so tha
 runs in a process of its own, so that its memory is its own; the CPU time is that process's. The guards' stands beside it:
 what each has used since its start, and its private memory. The children's is not there, though they take their share of the cores,
 which the load tells, that of the machine at the end of the row's own run. What is delivered is counted against what the
-children should have written: a contender that falls behind shows it there. Every contender decodes with msgspec.
+children should have written: a contender that falls behind shows it there. Every contender decodes with msgspec. Where a pass of
+Trio's loop computes for more than 10 ms, the longest is printed with the task and the code that held it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from bench import ticker
 from bench.contest import Stopwatch
 from bench.ndjson import StreamEvent, decode_lines
 from bench.peers.entries import FLEETS, MISSING
+from proctor.actors.operations.loop_watch import Hold, watch_loop
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
@@ -54,6 +56,9 @@ ENV = {"PATH": os.environ.get("PATH", "")}
 PAGE = resource.getpagesize()
 SETTLING = 1.0
 """Seconds between the collection of garbage and the watch."""
+
+BOUND = 0.01
+"""Seconds of a pass of the loop, above which it is told what held it."""
 
 Figures = dict[str, float]
 
@@ -82,6 +87,7 @@ class Ear:
         self.bytes = 0.0
         self.guards: list[int] = []
         self.guard_costs = guard_costs([])
+        self.longest: Hold | None = None
         self._listening = False
         self._before = resident()
 
@@ -95,6 +101,11 @@ class Ear:
         for line in decode_lines(data):
             if isinstance(line, StreamEvent) and line.event.delta is not None:
                 self.tick(line.event.delta.text)
+
+    def held(self, hold: Hold) -> None:
+        """A pass of the loop was longer than `BOUND`; what the scheduler gave to others is not the loop's."""
+        if self._listening and (self.longest is None or hold.computed > self.longest.computed):
+            self.longest = hold
 
     def start(self) -> None:
         """All have spoken, and the second after the last collection is over: begin."""
@@ -190,9 +201,10 @@ async def in_tasks(keep: Keep, fleet: Fleet, ear: Ear) -> None:
         await up.wait()
         gc.collect()
         await trio.sleep(SETTLING)
-        ear.start()
-        await trio.sleep(fleet.seconds)
-        ear.stop()
+        with watch_loop(BOUND, ear.held):
+            ear.start()
+            await trio.sleep(fleet.seconds)
+            ear.stop()
         ear.guard_costs = guard_costs(ear.guards)
         nursery.cancel_scope.cancel()
 
@@ -340,6 +352,8 @@ def alone(name: str, fleet: Fleet) -> Figures:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     ear = Ear()
     CONTENDERS[name](fleet, ear)
+    if ear.longest is not None and ear.longest.computed > BOUND:
+        print(f"{name}: {ear.longest}", file=sys.stderr)
     return {**figures(fleet, ear.watch, ear.delays, ear.bytes), **ear.guard_costs}
 
 
@@ -367,7 +381,8 @@ def apart(name: str, fleet: Fleet) -> Figures:
     """The same in a process of its own."""
     command = [sys.executable, "-m", "bench.fleet", f"--alone={name}", f"--children={fleet.children}"]
     command += [f"--rate={fleet.rate}", f"--seconds={fleet.seconds}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # what is told of a held loop goes to stderr, past the table
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     told: Figures = json.loads(done.stdout)
     return told
 

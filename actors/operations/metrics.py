@@ -10,6 +10,7 @@ reading the disk, and an agent that does not reply keeps its last status; `dropp
 from __future__ import annotations
 
 import bisect
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import BadOption
 from proctor.actors.expense import Expense
+from proctor.actors.operations.loop_watch import Hold, watch_loop
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.plan.account_id import kind_of
 from proctor.actors.plan.plan import plan_of
@@ -43,6 +45,11 @@ STATUS_TIMEOUT = 1.0
 
 DURATION_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """Upper bounds of the buckets of turn durations, in seconds."""
+
+LOOP_BOUND = 0.1
+"""Seconds after which a pass of the event loop is counted and logged."""
+
+_log = logging.getLogger("proctor.loop")
 
 Clock = Literal["greeting", "silence", "tool_silence", "stopped", "exit", "reply", "deadline"]
 Source = Literal["log", "tree", "status"]
@@ -179,12 +186,14 @@ class AgentTotals:
 
 
 class Metrics:
-    """The metrics of one tree: the totals of `agents` by path, the `restarts` of other children, and the samples `dropped`."""
+    """The metrics of one tree: the totals of `agents` by path, the `restarts` of other children, the samples `dropped`, and the
+    seconds in which the event loop was `held`."""
 
     def __init__(self, agents: Mapping[str, AgentLabels]) -> None:
         self.agents: dict[str, AgentTotals] = {}
         self.dropped: Counter[Source] = Counter()
         self.restarts: Counter[str] = Counter()
+        self.held = 0.0
         self._agents: dict[str, AgentLabels] = {}
         self._reading: set[str] = set()
         self._tree: Supervisor | DynamicSupervisor | None = None
@@ -205,7 +214,7 @@ class Metrics:
         """Count until the tree has ended. Start it (`nursery.start`) before the agents; agents that already run are counted from
         now on."""
         self._tree = tree
-        with tree.events(BUFFER) as events:
+        with tree.events(BUFFER) as events, watch_loop(LOOP_BOUND, self._on_hold):
             async with trio.open_nursery() as nursery:
                 for path in self._agents:
                     self._start_reading(path, nursery)
@@ -259,6 +268,10 @@ class Metrics:
         if self._tree is None:
             raise NoProc(path)
         return self._tree.agent(self._agents[path].name)
+
+    def _on_hold(self, hold: Hold) -> None:
+        self.held += hold.seconds
+        _log.warning("%s", hold, extra={"event": "loop_held", **attrs.asdict(hold)})
 
     # -- supervisor events
 

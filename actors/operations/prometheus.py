@@ -141,6 +141,7 @@ METRICS = (
     Metric("proctor_cost_usd_total", "Cost in US dollars that a command line reported.", AGENT, lambda t: t.expense.cost_usd or 0.0),
     Histogram("proctor_turn_duration_seconds", "Duration of turns, from the prompt to the end.", AGENT, lambda t: t.durations.sum),
     Metric("proctor_supervisor_restarts_total", "Restarts of children that are not agents.", TREE, lambda m: dict(m.restarts), "child"),
+    Metric("proctor_loop_held_seconds_total", "Duration of the passes of the event loop longer than 0.1 s.", TREE, lambda m: m.held),
     Metric("proctor_metric_samples_dropped_total", "Samples that were dropped because they came too fast, by source.", TREE,
            lambda m: {word: m.dropped[word] for word in get_args(Source)}, "source"),
     Metric("proctor_account_turns_total", "Turns in the account book, by agent, in the tree and in sessions.", ACCOUNT, lambda e: e.turns),

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--seconds 300] [--agents 50] [--gap 0.1] [--seed 1]`: a storm, and what came of it."""
+"""`python -m tests.chaos [--seconds 300] [--agents 50] [--gap 0.1] [--seed 1] [--hold 0.02]`: a storm, and what came of it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--gap", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--hold", type=float, default=0.02, help="seconds that a pass of the loop may compute"
+    )
     parser.add_argument("--dialects", default="claude", help="names between commas")
     given = parser.parse_args(arguments)
     weather = Weather(
@@ -28,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         gap=given.gap,
         seed=given.seed,
         dialects=tuple(given.dialects.split(",")),
+        hold=given.hold,
     )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder  # the ledger of hosts is the storm's own

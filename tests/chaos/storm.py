@@ -25,6 +25,7 @@ import attrs
 import trio
 
 import proctor
+from proctor.actors.operations.loop_watch import Hold, watch_loop
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.specs import Supervisor, agent_spec
@@ -117,7 +118,7 @@ EXPECTED = ("ok", "failed", "interrupted", "limited")
 @attrs.frozen(kw_only=True)
 class Weather:
     """How much of it: agents, seconds, the seconds between two deeds, the chance's seed, the wires spoken. It blows on
-    until there were so many `deeds`."""
+    until there were so many `deeds`. A pass of the loop may compute for the seconds of `hold`."""
 
     agents: int = 50
     seconds: float = 5.0
@@ -125,6 +126,7 @@ class Weather:
     deeds: int = 0
     seed: int = 1
     dialects: tuple[str, ...] = ("claude",)
+    hold: float = 60.0
 
 
 @attrs.define
@@ -136,6 +138,7 @@ class Report:
     deeds: Counter[str] = attrs.field(factory=Counter[str])
     faults: list[str] = attrs.field(factory=list[str])
     memory: tuple[int, int] = (0, 0)
+    longest: Hold | None = None
 
     def lines(self) -> list[str]:
         """The report for a person."""
@@ -171,6 +174,8 @@ class Storm:
             await self.live()
             nursery.cancel_scope.cancel("the tree has ended")
         self.compare(before, await self.belongings())
+        if self.report.longest is not None:
+            self.report.faults.append(str(self.report.longest))
         return self.report
 
     async def give_up(self, main: trio.lowlevel.Task, scope: trio.CancelScope) -> None:
@@ -183,8 +188,16 @@ class Storm:
     async def live(self) -> None:
         """The life of the tree, in a frame of its own: a log's file is open as long as somebody holds its agent."""
         tree = proctor.open_supervisor(self.children(), intensity=1_000_000, period=1.0)
-        async with tree as supervisor:
-            await self.blow(supervisor)
+        with watch_loop(self.weather.hold, self.on_hold):
+            async with tree as supervisor:
+                await self.blow(supervisor)
+
+    def on_hold(self, hold: Hold) -> None:
+        """A pass of the loop was too long: a fault where it computed so long, and not for the storm itself."""
+        if Path(__file__).name in hold.stack or hold.computed <= self.weather.hold:
+            return
+        if self.report.longest is None or hold.computed > self.report.longest.computed:
+            self.report.longest = hold
 
     def children(self) -> list[ChildSpec]:
         script = self.folder / "script.ndjson"
