@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import attrs
@@ -39,37 +40,10 @@ class ScriptedWire:
         return self.load()
 
 
-# A dialect is imported with the first agent that speaks it: all of them take longer to import than the event loop.
-
-
-def _claude() -> Dialect:
-    from proctor.protocols.claude import CLAUDE
-
-    return CLAUDE
-
-
-def _codex() -> Dialect:
-    from proctor.protocols.codex import CODEX
-
-    return CODEX
-
-
-def _codex_exec() -> Dialect:
-    from proctor.protocols.codex import CODEX_EXEC
-
-    return CODEX_EXEC
-
-
-def _opencode() -> Dialect:
-    from proctor.protocols.opencode import OPENCODE
-
-    return OPENCODE
-
-
-def _opencode_run() -> Dialect:
-    from proctor.protocols.opencode import OPENCODE_RUN
-
-    return OPENCODE_RUN
+def _named(family: str, name: str) -> Dialect:
+    # imported with the first agent that speaks it: all of them take longer to import than the event loop
+    dialect: Dialect = getattr(import_module(f"proctor.protocols.{family}"), name)
+    return dialect
 
 
 def _acp(profile: str) -> Dialect:
@@ -79,14 +53,14 @@ def _acp(profile: str) -> Dialect:
 
 
 SCRIPTED_WIRES: Mapping[str, ScriptedWire] = {
-    "claude": ScriptedWire(_claude, "claude", "session"),
-    "codex": ScriptedWire(_codex, "codex", "session"),
-    "codex-exec": ScriptedWire(_codex_exec, "codex-exec", "oneshot"),
-    "acp": ScriptedWire(functools.partial(_acp, "generic"), "acp", "session"),
-    "opencode": ScriptedWire(_opencode, "opencode", "session"),
-    "opencode-run": ScriptedWire(_opencode_run, "opencode-run", "oneshot"),
-    "gemini": ScriptedWire(functools.partial(_acp, "gemini"), "gemini", "session"),
-    "claude-oneshot": ScriptedWire(_claude, "claude", "oneshot"),
+    "claude": ScriptedWire(partial(_named, "claude", "CLAUDE"), "claude", "session"),
+    "codex": ScriptedWire(partial(_named, "codex", "CODEX"), "codex", "session"),
+    "codex-exec": ScriptedWire(partial(_named, "codex", "CODEX_EXEC"), "codex-exec", "oneshot"),
+    "acp": ScriptedWire(partial(_acp, "generic"), "acp", "session"),
+    "opencode": ScriptedWire(partial(_named, "opencode", "OPENCODE"), "opencode", "session"),
+    "opencode-run": ScriptedWire(partial(_named, "opencode", "OPENCODE_RUN"), "opencode-run", "oneshot"),
+    "gemini": ScriptedWire(partial(_acp, "gemini"), "gemini", "session"),
+    "claude-oneshot": ScriptedWire(partial(_named, "claude", "CLAUDE"), "claude", "oneshot"),
 }
 """The wires that a scripted agent can be had in, by name."""
 
@@ -142,7 +116,7 @@ def scripted_dialect(
     real = scripted_wire(dialect).dialect
     unplayed = {*UNSUPPORTED, *(("host_tools",) if scripted_wire(dialect).mode in real.relayed else ())}
     can = {word: first for word, first in real.capabilities.items() if word not in unplayed}
-    how = functools.partial(launch, real, executable)
+    how = partial(launch, real, executable)
     return attrs.evolve(real, name="scripted", launch=how, capabilities=can, relayed=frozenset())
 
 

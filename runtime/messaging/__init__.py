@@ -2,95 +2,54 @@
 
 from __future__ import annotations
 
-from proctor.runtime.messaging.actor import (
-    CONTEXT,
-    IDLE,
-    IGNORE,
-    NO_REPLY,
-    Actor,
-    ActorContext,
-    Continue,
-    Ignore,
-    Reply,
-    Stop,
-    current_actor,
-)
-from proctor.runtime.messaging.actor_loop import Ended, live, raise_one_of
-from proctor.runtime.messaging.deadlines import left, until
-from proctor.runtime.messaging.endpoint import OWN, Endpoint, Message, Stoppable
-from proctor.runtime.messaging.lateness import seconds_late, wait_in_time
-from proctor.runtime.messaging.links import link, unlink
-from proctor.runtime.messaging.mailbox import Mailbox
-from proctor.runtime.messaging.messages import Call, Info, reply, reply_error
-from proctor.runtime.messaging.monitors import Monitor, watch
-from proctor.runtime.messaging.names import Name
-from proctor.runtime.messaging.notices import Down, ExitSignal
-from proctor.runtime.messaging.one_shot import OneShotEvent
-from proctor.runtime.messaging.persistent_state import Kept
-from proctor.runtime.messaging.refs import Address, Ref, open_ref
-from proctor.runtime.messaging.registry import Registry
-from proctor.runtime.messaging.requests import Request, Requests
-from proctor.runtime.messaging.streams import Sink, Stream
-from proctor.runtime.messaging.supervisor_handle import (
-    ChildCounts,
-    ChildInfo,
-    ChildState,
-    SupervisorHandle,
-    TreeNode,
-)
-from proctor.runtime.messaging.timers import Timers
-from proctor.runtime.messaging.tree_context import TreeContext
-
-__all__ = [
-    "CONTEXT",
-    "IDLE",
-    "IGNORE",
-    "NO_REPLY",
-    "OWN",
-    "Actor",
-    "ActorContext",
-    "Address",
-    "Call",
-    "ChildCounts",
-    "ChildInfo",
-    "ChildState",
-    "Continue",
-    "Down",
-    "Ended",
-    "Endpoint",
-    "ExitSignal",
-    "Ignore",
-    "Info",
-    "Kept",
-    "Mailbox",
-    "Message",
-    "Monitor",
-    "Name",
-    "OneShotEvent",
-    "Ref",
-    "Registry",
-    "Reply",
-    "Request",
-    "Requests",
-    "Sink",
-    "Stop",
-    "Stoppable",
-    "Stream",
-    "SupervisorHandle",
-    "Timers",
-    "TreeContext",
-    "TreeNode",
-    "current_actor",
-    "left",
-    "link",
-    "live",
-    "open_ref",
-    "raise_one_of",
-    "reply",
-    "reply_error",
-    "seconds_late",
-    "unlink",
-    "until",
-    "wait_in_time",
-    "watch",
-]
+from proctor.runtime.messaging.actor import CONTEXT as CONTEXT
+from proctor.runtime.messaging.actor import IDLE as IDLE
+from proctor.runtime.messaging.actor import IGNORE as IGNORE
+from proctor.runtime.messaging.actor import NO_REPLY as NO_REPLY
+from proctor.runtime.messaging.actor import Actor as Actor
+from proctor.runtime.messaging.actor import ActorContext as ActorContext
+from proctor.runtime.messaging.actor import Continue as Continue
+from proctor.runtime.messaging.actor import Ignore as Ignore
+from proctor.runtime.messaging.actor import Reply as Reply
+from proctor.runtime.messaging.actor import Stop as Stop
+from proctor.runtime.messaging.actor import current_actor as current_actor
+from proctor.runtime.messaging.actor_loop import Ended as Ended
+from proctor.runtime.messaging.actor_loop import live as live
+from proctor.runtime.messaging.actor_loop import raise_one_of as raise_one_of
+from proctor.runtime.messaging.deadlines import left as left
+from proctor.runtime.messaging.deadlines import until as until
+from proctor.runtime.messaging.endpoint import OWN as OWN
+from proctor.runtime.messaging.endpoint import Endpoint as Endpoint
+from proctor.runtime.messaging.endpoint import Message as Message
+from proctor.runtime.messaging.endpoint import Stoppable as Stoppable
+from proctor.runtime.messaging.lateness import seconds_late as seconds_late
+from proctor.runtime.messaging.lateness import wait_in_time as wait_in_time
+from proctor.runtime.messaging.links import link as link
+from proctor.runtime.messaging.links import unlink as unlink
+from proctor.runtime.messaging.mailbox import Mailbox as Mailbox
+from proctor.runtime.messaging.messages import Call as Call
+from proctor.runtime.messaging.messages import Info as Info
+from proctor.runtime.messaging.messages import reply as reply
+from proctor.runtime.messaging.messages import reply_error as reply_error
+from proctor.runtime.messaging.monitors import Monitor as Monitor
+from proctor.runtime.messaging.monitors import watch as watch
+from proctor.runtime.messaging.names import Name as Name
+from proctor.runtime.messaging.notices import Down as Down
+from proctor.runtime.messaging.notices import ExitSignal as ExitSignal
+from proctor.runtime.messaging.one_shot import OneShotEvent as OneShotEvent
+from proctor.runtime.messaging.persistent_state import Kept as Kept
+from proctor.runtime.messaging.refs import Address as Address
+from proctor.runtime.messaging.refs import Ref as Ref
+from proctor.runtime.messaging.refs import open_ref as open_ref
+from proctor.runtime.messaging.registry import Registry as Registry
+from proctor.runtime.messaging.requests import Request as Request
+from proctor.runtime.messaging.requests import Requests as Requests
+from proctor.runtime.messaging.streams import Sink as Sink
+from proctor.runtime.messaging.streams import Stream as Stream
+from proctor.runtime.messaging.supervisor_handle import ChildCounts as ChildCounts
+from proctor.runtime.messaging.supervisor_handle import ChildInfo as ChildInfo
+from proctor.runtime.messaging.supervisor_handle import ChildState as ChildState
+from proctor.runtime.messaging.supervisor_handle import SupervisorHandle as SupervisorHandle
+from proctor.runtime.messaging.supervisor_handle import TreeNode as TreeNode
+from proctor.runtime.messaging.timers import Timers as Timers
+from proctor.runtime.messaging.tree_context import TreeContext as TreeContext

@@ -2,115 +2,62 @@
 
 from __future__ import annotations
 
-from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
-from proctor.runtime.processes.ledger import (
-    Entry,
-    Ledger,
-    Swept,
-    current_ledger,
-    make_folder,
-    open_ledger,
-    renew_folder,
-)
-from proctor.runtime.processes.notify import Notify
-from proctor.runtime.processes.orphans import Orphan, find_marked
-from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.process_errors import (
-    Context,
-    CwdMissing,
-    NotExecutable,
-    NotFound,
-    PipeFailed,
-    PortTaken,
-    ProcessError,
-    ProcessGone,
-    SpawnFailed,
-    StdinClosed,
-    spawn_refused,
-    stdin_refused,
-)
-from proctor.runtime.processes.procfs import (
-    Sample,
-    children_of,
-    last_pid,
-    marker_of,
-    pids,
-    resident_of,
-    sample_tree,
-    stat_of,
-)
-from proctor.runtime.processes.readiness import File, Output, OutputName, Port, Readiness, Watch
-from proctor.runtime.processes.shortage import shortage_of
-from proctor.runtime.processes.stopping import CONTINUE, DEFAULT_LADDER, Step, fitted, run_ladder
-from proctor.runtime.processes.tags import (
-    is_own_directory,
-    is_tagged,
-    remove_tree,
-    restore_directory,
-    tag_folder,
-    tag_of,
-    write_all,
-)
-
-__all__ = [
-    "CONTINUE",
-    "DEFAULT_LADDER",
-    "Command",
-    "Condition",
-    "Context",
-    "CwdMissing",
-    "Entry",
-    "File",
-    "GuardState",
-    "Ledger",
-    "NotExecutable",
-    "NotFound",
-    "Notify",
-    "Orphan",
-    "Output",
-    "OutputName",
-    "PipeFailed",
-    "PipeState",
-    "Port",
-    "PortTaken",
-    "Process",
-    "ProcessError",
-    "ProcessGone",
-    "ProcessState",
-    "Readiness",
-    "Sample",
-    "SpawnFailed",
-    "StdinClosed",
-    "Step",
-    "Swept",
-    "Watch",
-    "children_of",
-    "current_ledger",
-    "find_marked",
-    "fitted",
-    "is_own_directory",
-    "is_tagged",
-    "last_pid",
-    "make_directory",
-    "make_folder",
-    "make_temporary_directory",
-    "marker_of",
-    "open_ledger",
-    "open_private",
-    "open_process",
-    "pids",
-    "remove_tree",
-    "renew_folder",
-    "resident_of",
-    "restore_directory",
-    "run_ladder",
-    "sample_tree",
-    "shortage_of",
-    "spawn_refused",
-    "stat_of",
-    "stdin_refused",
-    "tag_folder",
-    "tag_of",
-    "write_all",
-]
+from proctor.runtime.processes.condition import Condition as Condition
+from proctor.runtime.processes.condition import GuardState as GuardState
+from proctor.runtime.processes.condition import PipeState as PipeState
+from proctor.runtime.processes.condition import ProcessState as ProcessState
+from proctor.runtime.processes.ledger import Entry as Entry
+from proctor.runtime.processes.ledger import Ledger as Ledger
+from proctor.runtime.processes.ledger import Swept as Swept
+from proctor.runtime.processes.ledger import current_ledger as current_ledger
+from proctor.runtime.processes.ledger import make_folder as make_folder
+from proctor.runtime.processes.ledger import open_ledger as open_ledger
+from proctor.runtime.processes.ledger import renew_folder as renew_folder
+from proctor.runtime.processes.notify import Notify as Notify
+from proctor.runtime.processes.orphans import Orphan as Orphan
+from proctor.runtime.processes.orphans import find_marked as find_marked
+from proctor.runtime.processes.private import make_directory as make_directory
+from proctor.runtime.processes.private import make_temporary_directory as make_temporary_directory
+from proctor.runtime.processes.private import open_private as open_private
+from proctor.runtime.processes.process import Command as Command
+from proctor.runtime.processes.process import Process as Process
+from proctor.runtime.processes.process import open_process as open_process
+from proctor.runtime.processes.process_errors import Context as Context
+from proctor.runtime.processes.process_errors import CwdMissing as CwdMissing
+from proctor.runtime.processes.process_errors import NotExecutable as NotExecutable
+from proctor.runtime.processes.process_errors import NotFound as NotFound
+from proctor.runtime.processes.process_errors import PipeFailed as PipeFailed
+from proctor.runtime.processes.process_errors import PortTaken as PortTaken
+from proctor.runtime.processes.process_errors import ProcessError as ProcessError
+from proctor.runtime.processes.process_errors import ProcessGone as ProcessGone
+from proctor.runtime.processes.process_errors import SpawnFailed as SpawnFailed
+from proctor.runtime.processes.process_errors import StdinClosed as StdinClosed
+from proctor.runtime.processes.process_errors import spawn_refused as spawn_refused
+from proctor.runtime.processes.process_errors import stdin_refused as stdin_refused
+from proctor.runtime.processes.procfs import Sample as Sample
+from proctor.runtime.processes.procfs import children_of as children_of
+from proctor.runtime.processes.procfs import last_pid as last_pid
+from proctor.runtime.processes.procfs import marker_of as marker_of
+from proctor.runtime.processes.procfs import pids as pids
+from proctor.runtime.processes.procfs import resident_of as resident_of
+from proctor.runtime.processes.procfs import sample_tree as sample_tree
+from proctor.runtime.processes.procfs import stat_of as stat_of
+from proctor.runtime.processes.readiness import File as File
+from proctor.runtime.processes.readiness import Output as Output
+from proctor.runtime.processes.readiness import OutputName as OutputName
+from proctor.runtime.processes.readiness import Port as Port
+from proctor.runtime.processes.readiness import Readiness as Readiness
+from proctor.runtime.processes.readiness import Watch as Watch
+from proctor.runtime.processes.shortage import shortage_of as shortage_of
+from proctor.runtime.processes.stopping import CONTINUE as CONTINUE
+from proctor.runtime.processes.stopping import DEFAULT_LADDER as DEFAULT_LADDER
+from proctor.runtime.processes.stopping import Step as Step
+from proctor.runtime.processes.stopping import fitted as fitted
+from proctor.runtime.processes.stopping import run_ladder as run_ladder
+from proctor.runtime.processes.tags import is_own_directory as is_own_directory
+from proctor.runtime.processes.tags import is_tagged as is_tagged
+from proctor.runtime.processes.tags import remove_tree as remove_tree
+from proctor.runtime.processes.tags import restore_directory as restore_directory
+from proctor.runtime.processes.tags import tag_folder as tag_folder
+from proctor.runtime.processes.tags import tag_of as tag_of
+from proctor.runtime.processes.tags import write_all as write_all
