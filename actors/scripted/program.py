@@ -16,11 +16,18 @@ from proctor.actors.scripted.turn import ScriptedTurn
 NAMES = ("claude", "codex", "codex-exec", "acp", "opencode", "gemini", "opencode-run")
 """The wires that the program speaks, by the values of `--dialect`."""
 
+REPLAY = "jsonrpc"
+"""The value of `--dialect` for a recording of any command line that speaks JSON-RPC."""
+
 
 def main(argv: list[str]) -> int:
     """Run the program with these arguments. The exit status; 2 for a mistake in the script or in a fault."""
     try:
-        wire = wire_named(chosen_dialect(argv))
+        if (dialect := chosen_dialect(argv)) == REPLAY:
+            from proctor.actors.scripted import jsonrpc_replay
+
+            return jsonrpc_replay.main(argv)
+        wire = wire_named(dialect)
         flags = Flags(argv, wire.bare)
         if flags.has("version") or flags.has("v"):
             os.write(1, f"{wire.version_line}\n".encode())
