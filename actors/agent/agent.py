@@ -526,9 +526,10 @@ class AgentActor(Actor):
         self.admission.settle()
         # This is the CLI's reply to our own interrupt: the end of the process will say what became of the
         # request.
-        if self.process is not None and self.process.ended_by_stop(event):
-            stopper = self.process.stopper
-            self.state.note("unsettled", f"the process is being stopped: {stopper}", ticket=pending.ticket)
+        process = self.process if event.ending == "interrupted" else None
+        if process is not None and process.ended_by_stop(event, may_go_on=pending.may_go_on):
+            text = f"the process is being stopped: {process.stopper}"
+            self.state.note("unsettled", text, ticket=pending.ticket)
             return
         self._settle(pending, event)
 

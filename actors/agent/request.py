@@ -109,6 +109,11 @@ class Request:
         if self.inquiry is None or not self.inquiry.forgets:
             self.attachments = ()
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a store keeps it, and it is gone on with when its agent runs again after it was stopped."""
+        return self.journal is not None and self.journal.mark is not None and self.journal.mark.may_go_on
+
     def survives_exit(self, on_crash: OnCrash) -> bool:
         """Whether it is sent again after the process that had it has ended."""
         return not (self.withdrawn or self.is_answered) and (

@@ -26,7 +26,7 @@ from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
 from proctor.actors.outcomes import Answer, answer_of
 from proctor.actors.recording.recorded_turn import RecordedTurn, read_turn
-from proctor.actors.store.backend import StoreBackend, StoreError
+from proctor.actors.store.backend import StoreBackend, StoreError, opened
 from proctor.actors.store.ends import answer_of_end, copy_of, end_with_answer, end_with_error
 from proctor.actors.store.journal import Journal
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest, digest_of
@@ -272,7 +272,7 @@ class StoredRequests:
             elif _may_go_on(stored.sent):
                 self._left.append(stored)
             else:
-                await self._store.end(stored.id, end_with_error(_cut_off(stored, recorded)))
+                await self._store.end(stored.id, end_with_error(cut_off(stored, recorded)))
 
     def serve(self, handle: Callable[[str], Handle]) -> None:
         """Begin what an earlier host has left, each request when its agent is there; `handle` gives the agent of a name."""
@@ -314,7 +314,7 @@ async def _no_requests() -> AsyncGenerator[None]:
 @asynccontextmanager
 async def _kept_requests(store: StoreBackend) -> AsyncGenerator[StoredRequests]:
     raised: BaseException | None = None
-    async with _opened(store), trio.open_nursery() as nursery:
+    async with opened(store), trio.open_nursery() as nursery:
         kept = StoredRequests(store, nursery)
         await kept.load()
         try:
@@ -326,15 +326,6 @@ async def _kept_requests(store: StoreBackend) -> AsyncGenerator[StoredRequests]:
             kept.close()
     if raised is not None:
         raise raised
-
-
-@asynccontextmanager
-async def _opened(store: StoreBackend) -> AsyncGenerator[None]:
-    await store.open()
-    try:
-        yield
-    finally:
-        await store.close()
 
 
 @contextmanager
@@ -360,14 +351,8 @@ def check_key(key: str) -> str:
 
 
 def _may_go_on(mark: SendMark | None) -> bool:
-    """Whether a request that its host or its agent left without an end may be sent: one that was not yet, that a usage limit refused,
-    or whose agent goes on after a crash. Without its turn begun the conversation may lack the prompt, and to send it again might do all of it twice."""
-    return (
-        mark is None
-        or mark.parked
-        or mark.on_crash == "retry"
-        or (mark.on_crash == "resume" and mark.started)
-    )
+    """Whether a request that its host or its agent left without an end may be sent."""
+    return mark is None or mark.may_go_on
 
 
 def _stored(agent: str, request: Request, key: str) -> StoredRequest:
@@ -429,7 +414,7 @@ async def _recorded(stored: StoredRequest, mark: SendMark) -> RecordedTurn | Non
         return None
 
 
-def _cut_off(stored: StoredRequest, recorded: RecordedTurn | None) -> MaybeExecuted:
+def cut_off(stored: StoredRequest, recorded: RecordedTurn | None) -> MaybeExecuted:
     """The end of a request whose host died while it was with its agent."""
     assert stored.sent is not None
     is_clipped = recorded is not None and recorded.clipped
@@ -439,7 +424,7 @@ def _cut_off(stored: StoredRequest, recorded: RecordedTurn | None) -> MaybeExecu
         elapsed=max(0.0, time.time() - stored.accepted),
         text="" if recorded is None else recorded.text,
         recording=None if stored.sent.recording is None else Path(stored.sent.recording),
-        session_id=stored.sent.session_id,
+        session_id=stored.sent.session_id or (None if recorded is None else recorded.session_id),
         truncated=("text",) if is_clipped else (),
     )
     return MaybeExecuted(stored.agent, "crashed", "the host that sent it has died", delivery=delivery)

@@ -202,9 +202,11 @@ class AgentProcess:
             return label(ending.ending if ending else None, self.exit)
         return label(None, self.exit, self.stopper)
 
-    def ended_by_stop(self, end: v.TurnEnded) -> bool:
-        """Whether this end of a turn is the reply to the interrupt of our own stop sequence after a failure."""
-        return end.ending == "interrupted" and self.stopper not in ("nobody", "owner")
+    def ended_by_stop(self, end: v.TurnEnded, *, may_go_on: bool = False) -> bool:
+        """Whether this end of a turn is the reply to the interrupt of our own stop sequence, and not the end of the request: after a
+        failure, and for one that `may_go_on` when its agent runs again after any stop."""
+        settling = ("nobody",) if may_go_on else ("nobody", "owner")
+        return end.ending == "interrupted" and self.stopper not in settling
 
     @property
     def session_id(self) -> str | None:

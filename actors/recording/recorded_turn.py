@@ -19,11 +19,12 @@ _CONTINUED = frozenset(("parked", "unsettled", "unmet"))
 
 @attrs.frozen
 class RecordedTurn:
-    """The answer's `text` as far as it had streamed, `clipped` when that is not all of it; `end` is the end of the turn, None when it
-    had none."""
+    """The answer's `text` as far as it had streamed, `clipped` when that is not all of it; `session_id` is the conversation; `end` is
+    the end of the turn, None when it had none."""
 
     text: str
     clipped: bool
+    session_id: str | None
     end: v.TurnEnded | None
 
 
@@ -31,19 +32,22 @@ def read_turn(folder: Path, ticket: str) -> RecordedTurn | None:
     """Read the recording in `folder` for the request of the id `ticket`; None when it has nothing of it. Blocks; raises OSError."""
     events = list[v.AnyEvent]()
     prompt, end, is_continued = "", None, False
+    session_id: str | None = None
     for event in _events(folder / _EVENTS):
         match event:
             case v.Notice(code="sent", data={"ticket": of, "prompt": str(sent)}) if of == ticket:
                 prompt, end, is_continued = sent, None, False
             case v.Notice(code=code, data={"ticket": of}) if of == ticket and code in _CONTINUED:
                 is_continued = True
+            case v.Started():
+                session_id = event.session_id
             case v.TurnEnded() if {prompt, ticket} & {*event.prompts}:
                 end, is_continued = (None if is_continued else event), False
             case _:
                 pass
         if prompt:
             events.append(event)
-    return RecordedTurn(*clipped_text(events), end) if prompt else None
+    return RecordedTurn(*clipped_text(events), session_id, end) if prompt else None
 
 
 def _events(path: Path) -> Iterator[v.AnyEvent]:

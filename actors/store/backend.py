@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from proctor.actors.errors import AgentError
@@ -79,3 +80,13 @@ class StoreBackend(Protocol):
     async def prune(self, before: float) -> int:
         """Remove the requests that ended before that time (Unix seconds), and return how many there were."""
         ...
+
+
+@asynccontextmanager
+async def opened(store: StoreBackend) -> AsyncGenerator[None]:
+    """A block in which `store` is open. Entering raises `StoreError`."""
+    await store.open()
+    try:
+        yield
+    finally:
+        await store.close()

@@ -107,6 +107,12 @@ class SendMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: bool = False
     parked: bool = False
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the request is sent again or gone on with, when its host or its agent has left it without an end. Without its turn
+        begun the conversation may lack the prompt, and to send it again might do all of it twice."""
+        return self.parked or self.on_crash == "retry" or (self.on_crash == "resume" and self.started)
+
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request of the agent named `agent`, under the caller's `key`; `id` is our own. `digest` is that of all that was asked, so

@@ -162,10 +162,11 @@ def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOp
     return run_command(agent, prompt, options)
 
 
-def up(fleet: str, /, *, strict: Flag = False) -> int:
+def up(fleet: str, /, *, strict: Flag = False, fresh: Flag = False) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
 
-    Ends when every prompt is answered; an agent without one runs until Ctrl-C.
+    Ends when every prompt is answered; an agent without one runs until Ctrl-C. A run that was cut short by a kill, a crash or SIGTERM is
+    continued: what was answered is not asked again, and agents go on in their conversations.
 
     Parameters
     ----------
@@ -173,11 +174,13 @@ def up(fleet: str, /, *, strict: Flag = False) -> int:
         The fleet file (TOML).
     strict
         Stop when an agent cannot start or is restarted too often. Default: continue with the others.
+    fresh
+        Begin anew also where a run was cut short.
     """
     with loading():
         from proctor.cli.commands.up import up_command
 
-    return up_command(fleet, strict=strict)
+    return up_command(fleet, strict=strict, fresh=fresh)
 
 
 def web(fleet: str, /, *, options: WebOptions = WebOptions()) -> int:

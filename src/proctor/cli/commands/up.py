@@ -1,6 +1,6 @@
 """`proctor up`: runs a fleet in the foreground.
 
-Starts the children and sends each agent its prompt once it is ready. A child that cannot start, or is
+Starts the children and sends each agent its prompt once it is ready. A run that was cut short is continued. A child that cannot start, or is
 restarted too often, is left out; with `strict` it ends the command. The command ends when every prompt is answered and
 no agent is without one, when no agent is left, when the root ends, or at a signal. Then the tree is stopped in order.
 
@@ -9,6 +9,7 @@ A reader of the output that has gone stops the fleet; a slow one does not delay 
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +26,10 @@ from proctor.actors.fleet.fleet import Child, Fleet, load_fleet
 from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor
+from proctor.actors.store.backend import StoreError, StoreInUse
+from proctor.actors.store.sqlite import Store
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
+from proctor.cli.fleet_run import FleetRun, open_run, store_path
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
@@ -43,24 +47,31 @@ from proctor.runtime.processes import shortage_of
 
 _LOOK, _LOOK_SELDOM = 0.25, 2.0
 """Seconds between two looks at the agents: for the picture, and for where their recordings are."""
+_LAST_ENDS = 5.0
+"""Seconds after the end of the root in which prompts come to their ends."""
 _CAUSES = 3
 
 
-def up_command(fleet: str, *, strict: bool = False) -> int:
+def up_command(fleet: str, *, strict: bool = False, fresh: bool = False) -> int:
     """Run the fleet of this file and return the exit status."""
-    return trio.run(_main, Path(fleet), strict)
+    return trio.run(_main, Path(fleet), strict, fresh)
 
 
-async def _main(path: Path, strict: bool) -> int:
+async def _main(path: Path, strict: bool, fresh: bool) -> int:
     errors = Output(2)
     try:
         fleet = load_fleet(path)
         locate_agents((plan_of(member.spec()) for _, member in fleet.members("")), strict=strict)
+        run = await open_run(Store(store_path(fleet.name, path)), fresh=fresh)
+    except StoreInUse as error:
+        by = "" if error.pid is None else f" (process {error.pid})"
+        await errors.say(f"{path} is running already{by}: stop it first")
+        return FAILED
     except AgentError as error:
         return await report(error, errors)
     record = state_directory()
     async with track_processes(errors.say):
-        command = Command(fleet if strict else fleet.degrading(), record, errors, strict=strict)
+        command = Command(fleet if strict else fleet.degrading(), run, record, errors, strict=strict)
         return await interruptible(
             command.run, notify=command.show_message, background=partial(keep_room, record)
         )
@@ -69,8 +80,11 @@ async def _main(path: Path, strict: bool) -> int:
 class Command:
     """One `proctor up`. `record` is the default folder for recordings."""
 
-    def __init__(self, fleet: Fleet, record: Path, errors: Output, *, strict: bool = False) -> None:
+    def __init__(
+        self, fleet: Fleet, run: FleetRun, record: Path, errors: Output, *, strict: bool = False
+    ) -> None:
         self._fleet = fleet
+        self._run = run
         self._strict = strict
         self._unavailable = UnavailableAgents(fleet, record)
         self._record = record
@@ -120,24 +134,34 @@ class Command:
         fleet = self._fleet
         try:
             with interrupts.scope, account_book(fleet.name):
-                async with open_supervisor((), name=fleet.name, **fleet.tree()) as sup:
+                tree = open_supervisor((), name=fleet.name, store=self._run.store, **fleet.tree())
+                async with tree as sup:
                     self._sup = sup
                     interrupts.kill = sup.ref.kill
                     # subscribed here, in the caller's task, so that the first start is not missed; it ends
                     # with the tree, in an outer nursery
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     await self._conduct(sup)
+            if interrupts.first in (None, signal.SIGINT):
+                await self._run.finish()
         except MaxRestartsExceeded as error:
             self._fail(f"{fleet.name} gave up: {_why(error, self._narrator.gave_up)}", FAILED)
+        except StoreError as error:
+            self._fail(str(error), FAILED)
 
     async def _conduct(self, sup: Supervisor) -> None:
+        if self._run.is_continued:
+            text = f"continues the run of {self._run.begun}; --fresh begins anew"
+            self._show_line(self._narrator.note(text))
+        idling = trio.CancelScope()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_ended, sup, nursery.cancel_scope)
+            nursery.start_soon(self._until_ended, sup, idling, nursery.cancel_scope)
             nursery.start_soon(self._look, sup)
+            nursery.start_soon(self._run.prune_regularly)
             async with trio.open_nursery() as asking:
                 if not await self._start(sup, asking, nursery):
                     asking.cancel_scope.cancel("a child did not start")
-                else:
+                with idling:
                     await self._unavailable.wait_unavailable(
                         m.name for m in self._members.values() if m.prompt is None
                     )
@@ -178,9 +202,11 @@ class Command:
         if member.prompt is None:
             return
         await self._unavailable.wait_retried(member.name)
-        self._show_line(self._narrator.asked(path, member.prompt))
+        agent = sup.agent(member.name)
         try:
-            answer = await sup.agent(member.name).ask(member.prompt, timeout=member.timeout)
+            again = await self._run.has_ended(agent.name, member.prompt)
+            self._show_line(self._narrator.asked(path, member.prompt, again=again))
+            answer = await agent.ask(member.prompt, timeout=member.timeout, key=self._run.key(member.prompt))
         except (AgentError, DeliveryError) as error:
             line = self._narrator.unanswered(path, error)
         else:
@@ -189,10 +215,12 @@ class Command:
         self._follower.drain()
         self._show_line(line)
 
-    async def _until_ended(self, sup: Supervisor, scope: trio.CancelScope) -> None:
+    async def _until_ended(self, sup: Supervisor, idling: trio.CancelScope, scope: trio.CancelScope) -> None:
         ended = await sup.wait_stopped()
         if is_clean(ended) and self._narrator.gave_up is None:
             self._show_line(self._narrator.note(f"the root ended: {ended}"))
+        idling.cancel("the root has ended")
+        await trio.sleep(_LAST_ENDS)  # an answer may still be on its way to the disk
         scope.cancel("the root has ended")
 
     def _fail(self, message: str, status: int) -> None:

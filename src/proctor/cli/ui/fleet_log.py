@@ -247,9 +247,9 @@ class FleetNarrator:
 
     # -- prompts
 
-    def asked(self, path: str, prompt: str) -> Line:
-        """The line for a prompt that was sent to an agent."""
-        return self._line(path, f"asked: {one_line(prompt)}")
+    def asked(self, path: str, prompt: str, *, again: bool = False) -> Line:
+        """The line for a prompt that was sent to an agent; `again`: an earlier host has sent it, and has its end."""
+        return self._line(path, f"{'asked before' if again else 'asked'}: {one_line(prompt)}")
 
     def answered(self, path: str, answer: Answer) -> Line:
         """The line for an answer."""

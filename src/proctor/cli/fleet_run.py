@@ -1,0 +1,99 @@
+"""The run of a fleet in its store: what a command continues, and what it begins anew.
+
+A run begins with the prompts of the fleet file, and is over when its command ends by itself or by Ctrl-C; the next command begins a new
+one. A host that is killed, or stopped by SIGTERM or SIGHUP as when its machine shuts down, leaves its run open, and the next
+command continues it: no prompt that was sent is sent again, and each agent goes on in its conversation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from proctor.actors.agent.stored_requests import SESSION, cut_off
+from proctor.actors.delivery import Delivery
+from proctor.actors.errors import NotExecuted
+from proctor.actors.recording.recording import KEEP_SECONDS, PRUNE_INTERVAL
+from proctor.actors.store.backend import StoreBackend, StoreError, opened
+from proctor.actors.store.ends import end_with_error
+from proctor.actors.store.records import StoredRequest
+from proctor.cli.recordings import state_directory
+
+RUN = "run"
+"""The fact, of no agent, that is the run that goes on."""
+_PROMPT = "prompt:"
+"""What the keys of the prompts of a file begin with."""
+
+
+@attrs.frozen
+class FleetRun:
+    """A run in `store`. `begun` is the local time at which it began, and its name; `is_continued`: another host has begun it."""
+
+    store: StoreBackend
+    begun: str
+    is_continued: bool
+
+    def key(self, prompt: str) -> str:
+        """The key of a prompt of the file."""
+        return f"{_PROMPT}{self.begun}:{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
+
+    async def has_ended(self, agent: str, prompt: str) -> bool:
+        """Whether the prompt had its end before. For a store that is open. Raises `StoreError`."""
+        kept = await self.store.requests(agent=agent, key=self.key(prompt))
+        return any(request.end is not None and request.holds_key for request in kept)
+
+    async def prune_regularly(self) -> None:
+        """Remove requests that ended longer ago than recordings are kept, now and every hour. For a store that is open."""
+        began, began_wall = trio.current_time(), time.time()
+        while True:
+            # A wall clock that jumps ahead makes nothing old.
+            now = min(time.time(), began_wall + trio.current_time() - began)
+            with suppress(StoreError):  # a full disk is reported by what cannot be kept
+                await self.store.prune(now - KEEP_SECONDS)
+            await trio.sleep(PRUNE_INTERVAL)
+
+    async def finish(self) -> None:
+        """End the run: the next command begins a new one. For a store that is closed. Raises `StoreError`."""
+        async with opened(self.store):
+            await self.store.put("", RUN, None)
+
+
+def store_path(fleet: str, file: Path) -> Path:
+    """The store of a fleet, in `fleets` beside the recordings. Fleets of one name in two files have a store each."""
+    place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
+    return state_directory().parent / "fleets" / f"{quote(fleet, safe=' ')}-{place}.db"
+
+
+async def open_run(store: StoreBackend, *, fresh: bool) -> FleetRun:
+    """Continue the run that an earlier host has left in `store`, or, with `fresh` or where there is none, begin one. The store is closed
+    before and after. Raises `StoreError`."""
+    async with opened(store):
+        facts = await store.facts()
+        left = None if fresh else facts.get("", {}).get(RUN)
+        if left is None:
+            # First, so that a host that dies in the midst of this leaves a run that is over.
+            await store.put("", RUN, None)
+            for agent in (agent for agent, named in facts.items() if SESSION in named):
+                await store.put(agent, SESSION, None)
+        for request in await store.requests(open_only=True):
+            # What was not sent of a run that goes on is asked again in it, with the whole of its time.
+            is_over = request.key.startswith(_PROMPT) and (left is None or request.sent is None)
+            if fresh or is_over:
+                await store.end(request.id, end_with_error(_given_up(request)))
+        begun = left or datetime.now().isoformat(" ", "milliseconds")  # as its user reads it
+        await store.put("", RUN, begun)
+    return FleetRun(store, begun, is_continued=left is not None)
+
+
+def _given_up(request: StoredRequest) -> Exception:
+    if request.sent is not None:
+        return cut_off(request, None)
+    delivery = Delivery(sent="no", stage="queued", elapsed=max(0.0, time.time() - request.accepted))
+    return NotExecuted(request.agent, "its run was over before it was sent", delivery=delivery)

@@ -1,0 +1,141 @@
+"""What `proctor up` continues and what it begins anew, after each way in which the one before can end."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from trio.testing import MockClock
+
+import proctor as library
+from proctor.actors.store.memory import MemoryStore
+from proctor.cli.fleet_run import RUN, open_run, store_path
+from tests.actors.store.peers import Counting, spec_with_home
+from tests.proctor.command import proctor, running
+from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
+
+
+def two_agents(fleet: Fleet, **slow: str) -> Path:
+    return fleet(
+        agent("quick", script='"quick.ndjson"', prompt='"x"'),
+        agent("slow", script='"slow.ndjson"', prompt='"y"', **slow),
+        quick=ANSWERS,
+        slow=HANGS,
+    )
+
+
+def cut_short(path: Path, home: Path, number: signal.Signals) -> str:
+    """Run the fleet until its first agent has answered and its second has begun, and send it a signal."""
+    with running("up", str(path), home=home) as command:
+        out = ""
+        while not ("I begin." in out and "answered" in out):
+            out += command.said(b"\n").decode()
+        command.signal(number)
+        command.end()
+    return out
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_was_cut_short_is_continued_and_repeats_nothing(
+    number: signal.Signals, home: Path, fleet: Fleet
+) -> None:
+    path = two_agents(fleet)
+    first = cut_short(path, home, number)
+    session = re.search(r"quick +session ([\w-]+),", first)
+    assert session is not None
+    done = proctor("up", str(path), home=home)
+    assert done.status == 1
+    assert re.search(r"continues the run of \d{4}-\d\d-\d\d .*; --fresh begins anew", done.out)
+    assert f"quick  resumed session {session[1]}" in done.out
+    assert "quick  asked before: x" in done.out
+    how = (
+        "no answer: .*the request may have been carried out"
+        if number == signal.SIGKILL
+        else "was interrupted"
+    )
+    assert re.search(rf"slow +{how}", done.out), done.out
+    assert "All is well, x" in done.out.partition("agent  result")[2]
+    assert "says:" not in done.out
+    # that one came to its end: the next is another run
+    assert "quick  asked: x" in cut_short(path, home, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_goes_on_after_a_crash_goes_on_after_the_end_of_its_host(
+    number: signal.Signals, home: Path, fleet: Fleet
+) -> None:
+    path = fleet(
+        agent("quick", script='"quick.ndjson"', prompt='"x"'),
+        agent("slow", script='"slow.ndjson"', prompt='"y"', on_crash='"resume"'),
+        quick=ANSWERS,
+        slow=('{"turn": "again", "incarnation": 2}', '{"reply": "I went on."}', '{"turn": ""}', *HANGS),
+    )
+    cut_short(path, home, number)
+    done = proctor("up", str(path), home=home)
+    assert (done.status, "I went on." in done.out) == (0, True), done.out
+
+
+@pytest.mark.parametrize("words", [("--fresh",), ()])
+def test_what_is_begun_anew_is_asked_again_in_new_conversations(
+    words: tuple[str, ...], home: Path, fleet: Fleet
+) -> None:
+    path = two_agents(fleet)
+    cut_short(path, home, signal.SIGKILL if words else signal.SIGINT)
+    with running("up", str(path), *words, home=home) as command:
+        out = command.said(b"I begin.").decode()
+        assert "continues" not in out
+        assert "resumed" not in out
+        command.signal(signal.SIGKILL)
+
+
+def test_a_fleet_runs_once_at_a_time_and_one_of_another_file_beside_it(
+    home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    path = two_agents(fleet)
+    with running("up", str(path), home=home) as command:
+        command.said(b"I begin.")
+        second = proctor("up", str(path), home=home)
+        assert second.status == 1
+        assert second.complaint == (
+            f"proctor: {path} is running already (process {command.process.pid}): stop it first"
+        )
+        (tmp_path / "other").mkdir()
+        other = tmp_path / "other" / path.name
+        other.write_text(agent("one", script=f'"{path.parent / "quick.ndjson"}"', prompt='"x"'))
+        assert proctor("up", str(other), home=home).status == 0
+        command.signal(signal.SIGKILL)
+
+
+async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
+    autojump_clock: MockClock,
+) -> None:
+    store, peer = MemoryStore(), Counting()
+    run = await open_run(store, fresh=False)
+    assert not run.is_continued
+    async with library.open_supervisor([spec_with_home(peer)], store=store) as sup:
+        await sup.agent("agent").queue("hang", key="first")
+        await sup.agent("agent").queue("later", key="second")
+        await sup.agent("agent").queue("prompt", key=run.key("prompt"))
+    continued = await open_run(store, fresh=False)
+    assert (continued.begun, continued.is_continued) == (run.begun, True)
+    # of the file's own, what was not sent is asked again by the command, with the whole of its time
+    assert {request.key: request.end is None for request in await store.requests()} == {
+        "first": False,
+        "second": True,
+        run.key("prompt"): False,
+    }
+    fresh = await open_run(store, fresh=True)
+    assert (fresh.begun != run.begun, fresh.is_continued) == (True, False)
+    assert all(request.end is not None for request in await store.requests())
+    facts = await store.facts()
+    assert facts == {"": {RUN: fresh.begun}}
+
+
+def test_the_store_of_a_fleet_is_named_after_it_and_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    one, other = (store_path("my fleet/1", Path(folder, "f.toml")) for folder in ("/a", "/b"))
+    assert one.parent == Path("/state/proctor/fleets")
+    assert re.fullmatch(r"my fleet%2F1-[0-9a-f]{8}\.db", one.name)
+    assert one != other
