@@ -16,7 +16,7 @@ import trio
 
 from proctor.actors.delivery import Delivery, Stage
 from proctor.actors.outcomes import facts_of_end
-from proctor.runtime.error_facts import ErrorFacts, Fault
+from proctor.runtime.error_facts import ErrorFacts, Fault, InvalidInput, ProgramMistake
 from proctor.runtime.exits import ExitReason, NoProc
 from proctor.runtime.processes import PortTaken, ProcessError, SpawnFailed
 
@@ -48,15 +48,12 @@ class OptionFault:
         return f"{self.option} {self.text}" if self.option else self.text
 
 
-class BadOption(AgentError, ValueError):
+class BadOption(InvalidInput, AgentError, ValueError):
     """An option has an invalid value; the text names the option and what is accepted.
 
     `faults` holds everything that is wrong with the options of one agent, each a line of the text.
     """
 
-    fault: Fault = "caller"
-    http_status = 422
-    exit_status = 2
     remedy = "correct the arguments: the text names the option and what is accepted"
 
     def __init__(self, text: str, faults: Sequence[OptionFault] = ()) -> None:
@@ -64,12 +61,9 @@ class BadOption(AgentError, ValueError):
         self.faults = tuple(faults) or (OptionFault("", text),)
 
 
-class UnsupportedPayload(AgentError, ValueError):
+class UnsupportedPayload(InvalidInput, AgentError, ValueError):
     """This command line has no way to take a payload of this kind and MIME type; nothing was sent."""
 
-    fault: Fault = "caller"
-    http_status = 422
-    exit_status = 2
     remedy = "leave the payload out, or ask an agent that takes it"
 
     def __init__(self, cli: str, kind: str, mime: str, text: str) -> None:
@@ -79,15 +73,12 @@ class UnsupportedPayload(AgentError, ValueError):
         self.mime = mime
 
 
-class FleetFaults(AgentError, ValueError):
+class FleetFaults(InvalidInput, AgentError, ValueError):
     """A fleet file is invalid; `faults` holds every fault, each one line that begins with its position in the tables.
 
     `lines` has the line of the file for each, 0 where there is none; the text names it, and the agent of `agents`.
     """
 
-    fault: Fault = "caller"
-    http_status = 422
-    exit_status = 2
     remedy = "correct the lines that it names"
 
     def __init__(
@@ -106,13 +97,8 @@ def _located(path: str, fault: str, line: int, agent: str) -> str:
     return f"{where}: agent {agent!r}: {fault}" if agent else f"{where}: {fault}"
 
 
-class TransportMisuse(AgentError, RuntimeError):
+class TransportMisuse(ProgramMistake, AgentError, RuntimeError):
     """A transport was connected twice, read twice, or used before it was connected; nothing was harmed."""
-
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
-    remedy = "mend the program that uses it: this is a mistake in its code"
 
 
 class NotInstalled(AgentError):
@@ -489,12 +475,9 @@ class CompletionError(AgentError):
         super().__init__(f"no completion: {why}")
 
 
-class ContextMissing(AgentError):
+class ContextMissing(InvalidInput, AgentError):
     """A provider was asked without the context that it needs; nothing was started."""
 
-    fault: Fault = "caller"
-    http_status = 422
-    exit_status = 2
     remedy = "call within() first"
 
     def __init__(self, provider: str, missing: Sequence[str]) -> None:
@@ -503,12 +486,10 @@ class ContextMissing(AgentError):
         self.missing = tuple(missing)
 
 
-class NoSuchProvider(AgentError, LookupError):
+class NoSuchProvider(InvalidInput, AgentError, LookupError):
     """No provider of this name was registered; the text lists those that were."""
 
-    fault: Fault = "caller"
     http_status = 404
-    exit_status = 2
     remedy = "use one of the names that it lists"
 
     def __init__(self, name: str, known: Sequence[str]) -> None:

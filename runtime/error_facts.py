@@ -47,6 +47,24 @@ class ErrorFacts(Protocol):
         ...
 
 
+class InvalidInput:
+    """The facts of an error about a value that its caller gave."""
+
+    fault: Fault = "caller"
+    http_status = 422
+    exit_status = 2
+
+
+class ProgramMistake:
+    """The facts of an error about the code of the program that uses proctor."""
+
+    retryable = False
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "mend the program that uses it: this is a mistake in its code"
+
+
 @attrs.frozen(kw_only=True)
 class Facts:
     """The facts of an error that has no class of ours."""

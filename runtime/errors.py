@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from proctor.runtime.addresses import AnyAddress, AnyRef
-from proctor.runtime.error_facts import Fault
+from proctor.runtime.error_facts import Fault, InvalidInput, ProgramMistake
 from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault, quoted
 
 
@@ -28,11 +28,9 @@ _SHOWN = 100
 """Characters of a value that are shown: a spec in the place of another thing has thousands."""
 
 
-class InvalidSpec(SupervisionError, ValueError):
+class InvalidSpec(InvalidInput, SupervisionError, ValueError):
     """A child spec or a flag with a value that is not allowed; nothing was started."""
 
-    http_status = 422
-    exit_status = 2
     remedy = "correct the value that it names"
 
     def __init__(self, field: str, value: object, accepted: str, *, of: str | None = None) -> None:
@@ -165,13 +163,10 @@ class Restarting(SupervisionError):
         self.id = id
 
 
-class WouldDeadlock(SupervisionError):
+class WouldDeadlock(ProgramMistake, SupervisionError):
     """A child asked a supervisor that is waiting for that very child to start or to stop, or waits for the end of
     one that cannot end before it."""
 
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
     remedy = "ask from another task"
 
     def __init__(self, path: str) -> None:
@@ -263,10 +258,8 @@ class TaskTimeout(RuntimeFault):
         self.target, self.timeout = target, timeout
 
 
-class ResultTaken(RuntimeFault):
+class ResultTaken(ProgramMistake, RuntimeFault):
     """The result of a task was delivered already, or is waited for by another; it is delivered once."""
-
-    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"the result of {target} was delivered already, or another task waits for it")
@@ -286,14 +279,8 @@ class NoPartitions(RuntimeFault):
         self.path = path
 
 
-class CallingSelf(DeliveryError):
+class CallingSelf(ProgramMistake, DeliveryError):
     """An actor called itself from its own handler."""
-
-    retryable = False
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
-    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"{target} called itself: the call could never return")
@@ -323,28 +310,16 @@ class PoolOverloaded(DeliveryError):
         self.path, self.queued, self.limit = path, queued, limit
 
 
-class NoMailbox(DeliveryError):
+class NoMailbox(ProgramMistake, DeliveryError):
     """The target takes no messages: a supervisor, or a child that is a plain function."""
-
-    retryable = False
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
-    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"{target} takes no messages")
         self.target = target
 
 
-class UnknownMessage(DeliveryError):
+class UnknownMessage(ProgramMistake, DeliveryError):
     """An actor got a message it has no handler for."""
-
-    retryable = False
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
-    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress, kind: str, msg: object) -> None:
         super().__init__(f"{target} does not handle this {kind}: {msg!r}")

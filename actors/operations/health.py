@@ -21,7 +21,7 @@ import trio
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import State, Status
-from proctor.actors.errors import AgentError
+from proctor.actors.errors import AgentError, NotInstalled
 from proctor.actors.plan.discovery import (
     CLAUDE_CODE,
     CODEX_CLI,
@@ -44,7 +44,7 @@ CHECK_TIMEOUT = 10.0
 
 _CONCURRENT = 4
 
-_STATUS_TIMEOUT = 1.0
+STATUS_TIMEOUT = 1.0
 """Seconds in which an agent must report its status."""
 
 _STATE_NAMES: Mapping[State, str] = {"failed": "failed", "backoff": "restarting"}
@@ -73,12 +73,14 @@ ADAPTERS: Mapping[str, Adapter] = {
 
 @attrs.frozen(kw_only=True)
 class CheckResult:
-    """The result of one adapter; `why` it does not work, None when it works. `path` is None when the program was not found."""
+    """The result of one adapter; `why` it does not work, None when it works. `path` is None when the program cannot be run, and
+    `installed` is False when it was not found."""
 
     adapter: str
     path: Path | None = None
     version: str = ""
     why: str | None = None
+    installed: bool = True
 
     @property
     def ok(self) -> bool:
@@ -169,19 +171,21 @@ class AdapterChecks:
                 try:
                     path = await trio.to_thread.run_sync(search, abandon_on_cancel=True)
                     parts = await version(path, timeout=math.inf, env=self._environ)
-                except AgentError as error:
+                except NotInstalled as error:
+                    return CheckResult(adapter=name, why=str(error), installed=False)
+                except (AgentError, OSError) as error:
                     return CheckResult(adapter=name, path=path, why=str(error))
                 return CheckResult(adapter=name, path=path, version=".".join(map(str, parts)))
         return CheckResult(adapter=name, path=path, why=f"no answer within {self._timeout:g} s")
 
 
-async def _statuses_of(agents: Mapping[str, Agent]) -> dict[str, Status | None]:
+async def statuses_of(agents: Mapping[str, Agent]) -> dict[str, Status | None]:
     """The status of each agent, None for one that does not run. An agent that does not reply in time is left out."""
     statuses: dict[str, Status | None] = {}
 
     async def ask(name: str, agent: Agent) -> None:
         try:
-            with trio.move_on_after(_STATUS_TIMEOUT):
+            with trio.move_on_after(STATUS_TIMEOUT):
                 statuses[name] = await agent.status()
         except (NoProc, ActorExited):
             statuses[name] = None
@@ -198,7 +202,7 @@ async def _statuses_of(agents: Mapping[str, Agent]) -> dict[str, Status | None]:
 async def agent_problems(agents: Mapping[str, Agent]) -> str | None:
     """The problems of running agents, one clause each; None when there are none."""
     problems: list[str] = []
-    for name, status in sorted((await _statuses_of(agents)).items()):
+    for name, status in sorted((await statuses_of(agents)).items()):
         if status is None:
             continue  # an agent that is at rest or starting is not a problem
         if (problem := _problem(status)) is not None:
@@ -228,7 +232,7 @@ class Readiness:
 
     async def check(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
         """Why each agent cannot answer, None when it can. `results` are those of the checks of the command lines."""
-        statuses = await _statuses_of({n: a for n, a in self.agents.items() if self.absent.get(n) is None})
+        statuses = await statuses_of({n: a for n, a in self.agents.items() if self.absent.get(n) is None})
         reasons: dict[str, str | None] = {}
         for name in sorted({*self.agents, *self.needs}):
             program, status = results.get(self.needs.get(name, "")), statuses.get(name)

@@ -23,6 +23,7 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import BadOption
 from proctor.actors.expense import Expense
+from proctor.actors.operations.health import statuses_of
 from proctor.actors.operations.loop_watch import Hold, watch_loop
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.plan.account_id import kind_of
@@ -31,7 +32,7 @@ from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.specs import DynamicSupervisor, Supervisor
 from proctor.protocols import vocabulary as v
-from proctor.runtime.errors import ActorExited, CallTimeout
+from proctor.runtime.errors import ActorExited
 from proctor.runtime.events import ChildRestarting, ChildStarted, Subscription, SupervisorEvent
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
@@ -39,9 +40,6 @@ from proctor.runtime.supervision import NestedSupervisor
 
 BUFFER = 10_000
 """Supervisor events that may wait to be counted."""
-
-STATUS_TIMEOUT = 1.0
-"""Seconds in which all agents together must report their status."""
 
 DURATION_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """Upper bounds of the buckets of turn durations, in seconds."""
@@ -240,29 +238,18 @@ class Metrics:
 
     async def update_status(self) -> None:
         """Ask every agent for its status. An agent that does not reply in time keeps its last one."""
-        waiting = set(self._agents)
-        with trio.move_on_after(STATUS_TIMEOUT):
-            async with trio.open_nursery() as nursery:
-                for path in self._agents:
-                    nursery.start_soon(self._ask, path, waiting)
-        self.dropped["status"] += len(waiting)
+        tree = self._tree
+        agents = {} if tree is None else {path: tree.agent(at.name) for path, at in self._agents.items()}
+        statuses = await statuses_of(agents)
+        for path, status in statuses.items():
+            self.agents[path].status = status
+        self.dropped["status"] += len(agents) - len(statuses)
 
     def update_memory(self) -> None:
         """Measure the memory of each agent's processes. Reads many files, so call it in a thread."""
         for totals in list(self.agents.values()):
             pid = None if totals.status is None else totals.status.pid
             totals.memory = memory_of(pid)
-
-    async def _ask(self, path: str, waiting: set[str]) -> None:
-        totals = self.agents[path]
-        try:
-            totals.status = await self._agent(path).status()
-        except CallTimeout:
-            # stays in `waiting`, so that it is counted; its last status is shown on
-            return
-        except (NoProc, ActorExited):
-            totals.status = None
-        waiting.discard(path)
 
     def _agent(self, path: str) -> Agent:
         if self._tree is None:

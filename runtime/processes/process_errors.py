@@ -8,9 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
-from proctor.runtime.error_facts import Fault
+from proctor.runtime.error_facts import Fault, ProgramMistake
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.processes.shortage import remedy_of, shortage_of
 
@@ -24,8 +24,8 @@ class Context(TypedDict):
 
     stage: Stage
     argv0: str
-    pid: int | None
-    elapsed: float
+    pid: NotRequired[int | None]
+    elapsed: NotRequired[float]
 
 
 class ProcessError(Exception):
@@ -43,7 +43,9 @@ class ProcessError(Exception):
     remedy: str = "see the text: the process could not be run"
     delivery: Any = None
 
-    def __init__(self, text: str, *, stage: Stage, argv0: str, pid: int | None, elapsed: float) -> None:
+    def __init__(
+        self, text: str, *, stage: Stage, argv0: str, pid: int | None = None, elapsed: float = 0.0
+    ) -> None:
         self.stage = stage
         self.argv0 = argv0
         self.pid = pid
@@ -58,17 +60,8 @@ class SpawnFailed(ProcessError):
     retryable = True
     remedy = "see why it was refused; free what the machine lacks"
 
-    def __init__(
-        self,
-        text: str,
-        *,
-        stage: Stage,
-        argv0: str,
-        pid: int | None = None,
-        elapsed: float = 0.0,
-        cause: OSError | None = None,
-    ) -> None:
-        super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
+    def __init__(self, text: str, *, cause: OSError | None = None, **context: Unpack[Context]) -> None:
+        super().__init__(text, **context)
         self.cause = cause
         # a cause that is no shortage will be there the next time, too
         self.retryable = self.retryable and (cause is None or shortage_of(cause) is not None)
@@ -108,30 +101,21 @@ class PortTaken(ProcessError):
         self.host, self.port = host, port
 
 
-class NoStdin(ProcessError):
+class NoStdin(ProgramMistake, ProcessError):
     """The command was opened without a stdin pipe."""
 
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
     remedy = "open the command with a stdin pipe"
 
 
-class NoStdout(ProcessError):
+class NoStdout(ProgramMistake, ProcessError):
     """The command was opened without a stdout pipe."""
 
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
     remedy = "open the command with a stdout pipe"
 
 
-class NoStderr(ProcessError):
+class NoStderr(ProgramMistake, ProcessError):
     """The command was opened without a stderr pipe."""
 
-    fault: Fault = "us"
-    http_status = 500
-    exit_status = 70
     remedy = "open the command with a stderr pipe"
 
 
@@ -150,17 +134,8 @@ class PipeFailed(ProcessError):
 
     remedy = "start the process again"
 
-    def __init__(
-        self,
-        text: str,
-        *,
-        stage: Stage,
-        argv0: str,
-        pid: int | None,
-        elapsed: float,
-        cause: OSError | None = None,
-    ) -> None:
-        super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
+    def __init__(self, text: str, *, cause: OSError | None = None, **context: Unpack[Context]) -> None:
+        super().__init__(text, **context)
         self.cause = cause
 
 
@@ -171,18 +146,8 @@ class ProcessGone(ProcessError):
     fault: Fault = "peer"
     remedy = "start the process again; its stderr may say why it ended"
 
-    def __init__(
-        self,
-        text: str,
-        *,
-        stage: Stage,
-        argv0: str,
-        pid: int | None,
-        elapsed: float,
-        reason: ExitReason,
-        stderr: bytes,
-    ) -> None:
-        super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
+    def __init__(self, text: str, *, reason: ExitReason, stderr: bytes, **context: Unpack[Context]) -> None:
+        super().__init__(text, **context)
         self.exit = reason
         self.stderr = stderr
 
@@ -206,21 +171,14 @@ def pipe_failed(cause: OSError, context: Context) -> PipeFailed:
 
 
 def spawn_refused(
-    error: OSError,
-    *,
-    argv0: str,
-    cwd: str | None,
-    path: str | None,
-    stage: Stage,
-    pid: int | None = None,
-    elapsed: float = 0.0,
+    error: OSError, *, cwd: str | None, path: str | None, **context: Unpack[Context]
 ) -> SpawnFailed:
     """The error for a start the system refused with `error`: the program, its file, its directory, or the rest.
 
     `path` is the PATH of the command's environment, None where it has none.
     """
-    kind, text = _diagnosis(error, argv0, cwd, path or os.defpath, stage)
-    return kind(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed, cause=error)
+    kind, text = _diagnosis(error, context["argv0"], cwd, path or os.defpath, context["stage"])
+    return kind(text, cause=error, **context)
 
 
 def _diagnosis(

@@ -229,7 +229,7 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
         child = watched(popen)
         born = True
     except OSError as error:
-        raise _refused(error, command, stage) from error
+        raise _refused(error, command, {"stage": stage, "argv0": command.argv[0]}) from error
     finally:
         # The child has its copies. Kept open here, our own end would never see the end of file.
         for fd in theirs:
@@ -253,11 +253,11 @@ async def wait_for_guard(
         while data := await _receive_in_time(report, context, is_stopped):
             line += data
     except OSError as error:
-        raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
+        raise _refused(error, command, {**context, "stage": "guard"}) from error
     if line.startswith(b"!"):
         number = int(line[1:])
         refusal = OSError(number, os.strerror(number))
-        raise _refused(refusal, command, "guard", context["pid"], context["elapsed"]) from refusal
+        raise _refused(refusal, command, {**context, "stage": "guard"}) from refusal
     # The end of file without a whole line: the guard died (a kill, a Python that does not start).
     if not line.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
@@ -387,10 +387,5 @@ def _status(code: int | None) -> Status | None:
     return (code, None) if code >= 0 else (None, -code)
 
 
-def _refused(
-    error: OSError, command: Command, stage: Stage, pid: int | None = None, elapsed: float = 0.0
-) -> SpawnFailed:
-    argv0, path = command.argv[0], command.env.get("PATH")
-    return spawn_refused(
-        error, argv0=argv0, cwd=command.cwd, path=path, stage=stage, pid=pid, elapsed=elapsed
-    )
+def _refused(error: OSError, command: Command, context: Context) -> SpawnFailed:
+    return spawn_refused(error, cwd=command.cwd, path=command.env.get("PATH"), **context)

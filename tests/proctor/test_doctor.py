@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proctor.actors.operations.health import Adapter
 from proctor.actors.plan.discovery import Product
 from proctor.cli.cleanup_proof import Proof
 from proctor.cli.commands import doctor
@@ -127,7 +128,7 @@ def test_a_check_is_one_line() -> None:
 async def test_a_product_is_looked_for_as_agents_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_OTHER", str(tmp_path))
     other = Product(name="Other", program="other", variable="PROCTOR_OTHER", places=(), install="get it")
-    check = await doctor.check_product(other)
+    [check] = await doctor.check_products({"other": Adapter(other)})
     assert (check.grade, "it is a directory" in check.text) == ("fail", True)
 
 

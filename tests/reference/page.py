@@ -168,7 +168,7 @@ def _errors() -> Iterator[str]:
     rows = (
         (
             f"`{kind.__name__}`",
-            _listed(base.__name__ for base in kind.__bases__),
+            _listed(base.__name__ for base in kind.__bases__ if issubclass(base, BaseException)),
             _doc(kind),
             *_facts(kind),
         )

@@ -11,23 +11,16 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from typing import Literal
 
 import attrs
 import trio
 
-from proctor.actors.errors import AgentError, NotInstalled, RecordingFailed
-from proctor.actors.plan.discovery import (
-    CLAUDE_CODE,
-    CODEX_CLI,
-    GEMINI,
-    OPENCODE,
-    Product,
-    find_program,
-    version,
-)
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.operations.health import ADAPTERS, Adapter, AdapterChecks, CheckResult
+from proctor.actors.plan.discovery import Product
 from proctor.actors.plan.environment import SECRETS
 from proctor.actors.process.orphans import describe_sweep, hosts_folder
 from proctor.actors.recording.recording import untagged_runs
@@ -50,7 +43,6 @@ from proctor.runtime.processes import (
 )
 
 Grade = Literal["ok", "warn", "fail"]
-PRODUCTS: Sequence[Product] = (CLAUDE_CODE, CODEX_CLI, OPENCODE, GEMINI)
 FEW_FILES = 1024
 """The least number of descriptors for a fleet: an agent needs about ten."""
 NEEDED = (3, 11)
@@ -247,29 +239,16 @@ def check_files(limit: int) -> Check:
     return Check("files", "ok", text)
 
 
-async def check_products() -> list[Check]:
-    """Check the program of every kind of agent, all at the same time: one that hangs does not delay the others."""
-    checks = dict[str, Check]()
-
-    async def look(product: Product) -> None:
-        checks[product.program] = await check_product(product)
-
-    async with trio.open_nursery() as nursery:
-        for product in PRODUCTS:
-            nursery.start_soon(look, product)
-    return [checks[product.program] for product in PRODUCTS]
+async def check_products(adapters: Mapping[str, Adapter] = ADAPTERS) -> list[Check]:
+    """Check the program of every kind of agent, as `proctor health` does."""
+    results = (await AdapterChecks(adapters).run()).results
+    return [_check_of(result, adapters[result.adapter].product) for result in results]
 
 
-async def check_product(product: Product) -> Check:
-    """Find the program of an agent and ask for its version."""
-    try:
-        path = find_program(product)
-        number = await version(path)
-    except NotInstalled as error:
-        return Check(product.program, "warn", str(error))
-    except (AgentError, OSError) as error:
-        return Check(product.program, "fail", str(error))
-    return Check(product.program, "ok", f"{product.name} {'.'.join(map(str, number))} at {path}")
+def _check_of(result: CheckResult, product: Product) -> Check:
+    if result.why is not None:
+        return Check(product.program, "fail" if result.installed else "warn", result.why)
+    return Check(product.program, "ok", f"{product.name} {result.version} at {result.path}")
 
 
 def check_credentials(environ: Mapping[str, str]) -> Check:
