@@ -27,7 +27,7 @@ BENCH_READY := $(VENV)/.bench-ready
 # pyright otherwise asks the index for a newer version of itself on every run
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-# each worker would compile all of the tests for itself
+# each run would compile all of the tests anew
 unexport PYTHONDONTWRITEBYTECODE
 
 # the static checks use what the tests leave of the cores while they wait
@@ -67,11 +67,11 @@ imports: $(DEV_READY) ## who may import whom
 	$(VENV)/bin/lint-imports --no-logo
 
 unit: $(DEV_READY) ## the tests, WORKERS at a time; PYTEST_ARGS goes to pytest
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m pytest --workers $(WORKERS) $(PYTEST_ARGS)
 
-# these never wait, so a worker more than there are cores would only collect once more
+# these never wait, so more workers than there are cores would be of no use
 quick: $(DEV_READY) ## an answer within a minute: the tests that take less than 0.1 s each
-	$(PY) -m pytest -q --quick -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m pytest -q --quick --workers 2 $(PYTEST_ARGS)
 
 durations: $(DEV_READY) ## write tests/durations.txt from the report of the last run of .ci/run
 	$(PY) -m tests.durations build/ci/report.xml
@@ -80,7 +80,7 @@ coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
 conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md and docs/requirements.md
-	$(PY) -m tests.conformance -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m tests.conformance --workers $(WORKERS) $(PYTEST_ARGS)
 
 pages: $(DEV_READY) ## write both as a run in which every test passes would, and the reference; the next run of everything judges
 	$(PY) -m tests.conformance --expected

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,10 @@ pytest.register_assert_rewrite(
 from tests.clis import not_run
 from tests.conformance import outcomes
 from tests.conformance.outcomes import Outcomes
-from tests.durations import in_order, is_slow
+from tests.durations import is_slow
 from tests.runtime.belongings import children
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.workers"]
 
 # how long an example takes says how busy the machine is, and nothing of the product
 settings.register_profile("proctor", deadline=None)
@@ -50,32 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Each of several workers begins with a share of its own of the modules, and so compiles it for the others too.
-
-    In a fresh checkout all of them would otherwise rewrite the assertions of the same file at the same time.
-    """
-    worker: dict[str, int] | None = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.args_source is pytest.Config.ArgsSource.ARGS:
-        return
-    files = sorted(path for path in TESTS.glob("*/**/test_*.py") if "node_modules" not in path.parts)
-    number, workers = int(str(worker["workerid"]).removeprefix("gw")), worker["workercount"]
-    for path in files[number::workers]:
-        with suppress(Exception):  # the collection reports it, with its place
-            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the fast tests if asked to; several workers begin with what takes long."""
+    """Choose the fast tests if asked to."""
     if config.getoption("quick"):
         slow = [item for item in items if is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         left_out = set(slow)
         items[:] = [item for item in items if item not in left_out]
-    worker: dict[str, int] | None = getattr(config, "workerinput", None)  # of xdist, in its workers only
-    if worker is not None:
-        items[:] = in_order(items, worker["workercount"])
 
 
 def pytest_collection_finish() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ FILE = Path(__file__).with_suffix(".txt")
 SLOW = 0.1
 """Seconds of its longest case from which a test is slow."""
 
-LONG = 2.0
-"""Seconds from which a test begins before all others."""
+FAST = 0.02
+"""Seconds that a fast test takes, about."""
+
+GROUP = 2.0
+"""Seconds that a worker is given at once: the last of them waits so long for no other, and shares a module's fixtures."""
 
 
 @cache
@@ -39,18 +43,27 @@ def is_slow(item: pytest.Item) -> bool:
     return item.nodeid.partition("[")[0] in durations()
 
 
-def in_order(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
-    """The tests so that each of several workers, given one part of the list, begins with its share of the long ones."""
-    long = sorted((item for item in items if seconds_of(item) >= LONG), key=seconds_of, reverse=True)
-    chosen = set(long)
-    others = [item for item in items if item not in chosen]
-    ordered: list[pytest.Item] = []
-    for worker in range(workers):
-        size = (worker + 1) * len(items) // workers - len(ordered)
-        share = long[worker::workers][:size]
-        rest, others = others[: size - len(share)], others[size - len(share) :]
-        ordered += [*share, *rest]
-    return ordered
+def groups(
+    items: Sequence[pytest.Item], seconds: Callable[[pytest.Item], float] = seconds_of
+) -> list[list[int]]:
+    """The numbers of the tests in groups for one worker after the other: parts of a module, what takes longest first."""
+    found: list[tuple[float, list[int]]] = []
+    for _, numbers in groupby(range(len(items)), key=lambda number: items[number].path):
+        found += _parts([(number, max(seconds(items[number]), FAST)) for number in numbers])
+    return [numbers for _, numbers in sorted(found, key=lambda part: part[0], reverse=True)]
+
+
+def _parts(tests: Iterable[tuple[int, float]]) -> Iterator[tuple[float, list[int]]]:
+    """The tests of a module in parts of about `GROUP` seconds, each with what it takes."""
+    part: list[int] = []
+    total = 0.0
+    for number, seconds in tests:
+        if part and total + seconds > GROUP:
+            yield total, part
+            part, total = [], 0.0
+        part.append(number)
+        total += seconds
+    yield total, part
 
 
 def read(report: Path) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """What could not be run, as a count of its own in pytest's last line and a section that names each.
 
-A plugin of the whole run and no part of `tests/real/conftest.py`: with several workers the process that writes the
-report collects nothing, so it never reads that file.
+A plugin of the whole run: a run that fails to collect `tests/real` reports too.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin", "-p", "xdist.plugin")
+PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin")
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def checkout(tmp_path: Path) -> Path:
         ignored = shutil.ignore_patterns("node_modules", "__pycache__")
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
     (tmp_path / "tests" / "runtime").mkdir()
-    for name in ("conftest.py", "durations.py", "durations.txt", "runtime/belongings.py"):
+    for name in ("conftest.py", "durations.py", "durations.txt", "workers.py", "runtime/belongings.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -38,7 +38,7 @@ def run_real_tests(checkout: Path, *options: str, **environment: str) -> subproc
 @pytest.mark.covers("P11")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path, workers: str) -> None:
-    done = run_real_tests(checkout, "-n", workers)
+    done = run_real_tests(checkout, "--workers", workers)
     lines = done.stdout.splitlines()
     assert done.returncode == 0
     assert "4 not run" in lines[-1]

@@ -3,7 +3,7 @@
 Guarantees: a run counts as whole when nothing was left out by an argument, a mark, a name or an option, it came to its
 end, and the tree is a checkout (an archive lacks tests/house); another run is not judged. A whole run fails when a
 number has no test, when a test that carries one has a case that failed or was skipped, and when a page of conformance
-is not what the run would write. Of several workers none judges: the process that hears them all does.
+is not what the run would write.
 
 With `--write-pages` a whole run writes the pages before it judges.
 
@@ -92,8 +92,6 @@ class Outcomes:
 def is_whole(session: pytest.Session) -> bool:
     """Whether every test of the tree was to run here, and the run was not cut short."""
     config = session.config
-    if hasattr(config, "workerinput"):
-        return False
     narrowed = any(config.getoption(option, None) for option in NARROWING)
     complete = config.args_source is not pytest.Config.ArgsSource.ARGS and (config.rootpath / HOUSE).is_dir()
     return complete and not narrowed and not session.shouldstop and not session.shouldfail

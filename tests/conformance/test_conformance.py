@@ -117,7 +117,7 @@ def whole(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Whole:
     def run(*options: str, files: dict[str, str] | None = None) -> tuple[int, str]:
         for name, text in (files or {}).items():
             (tmp_path / name).write_text(text)
-        several = "xdist" in options  # its workers are processes anyhow
+        several = "--workers" in options  # they are forks, which are not to be of this process
         start = pytester.runpytest_subprocess if several else pytester.runpytest_inprocess
         done = start("-p", "no:cacheprovider", *options)
         return int(done.ret), done.stdout.str() + done.stderr.str()
@@ -213,7 +213,7 @@ def test_a_run_that_stopped_early_or_fails_anyhow_keeps_its_own_status(whole: Wh
 
 
 def test_several_workers_are_judged_as_one_run(whole: Whole) -> None:
-    workers = ("-p", "xdist", "-n", "2")
+    workers = ("-p", "tests.workers", "--workers", "2")
     status, said = whole(*workers)
     assert (status, "conformance" in said) == (0, False)
     skipped = BOTH.replace("n): pass", "n): pytest.skip()")

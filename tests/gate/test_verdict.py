@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clis.not_run import NOT_RUN
-from tests.durations import durations, in_order, read
+from tests.durations import durations, read
 from tests.house.tree import ROOT
 from tests.tables import each_row
 
@@ -154,12 +154,6 @@ def test_most_of_the_tests_whose_durations_are_known_are_there() -> None:
     files = [name.partition("::")[0] for name in durations()]
     assert len(files) > 100
     assert sum((ROOT / file).is_file() for file in files) > 0.9 * len(files), "make durations"
-
-
-def test_each_worker_begins_with_its_share_of_the_long_tests(pytester: pytest.Pytester) -> None:
-    items = pytester.getitems("".join(f"def test_{n}(): ...\n" for n in range(9)))
-    ordered = in_order(items, 2)
-    assert sorted(ordered, key=items.index) == items
 
 
 def test_a_report_becomes_the_slow_tests(tmp_path: Path) -> None:

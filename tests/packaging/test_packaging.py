@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from tests.house.tree import FLOORS, ROOT, sources
+from tests.workers import shared_folder
 
 FACE = ROOT / "src" / "proctor"
 SHOW = "import proctor, proctor.runtime, proctor.actors, proctor.protocols; print(proctor.__file__)"
@@ -45,10 +46,9 @@ def sh(*argv: str | Path, cwd: Path, **env: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this run share."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "packaging"
+    folder = shared_folder(pytestconfig, tmp_path_factory) / "packaging"
     folder.mkdir(exist_ok=True)
     return folder
 

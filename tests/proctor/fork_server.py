@@ -7,7 +7,6 @@ those, or of an interpreter's start, starts one itself.
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import gc
 import importlib
@@ -24,6 +23,7 @@ import sys
 import termios
 from collections.abc import Mapping, Sequence
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,7 +105,7 @@ def _server() -> socket.socket:
         ours.close()
         process.wait()
 
-    atexit.register(end)
+    Finalize(None, end, exitpriority=0)  # a fork of the tests' process runs no function of `atexit`
     return ours
 
 
