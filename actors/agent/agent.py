@@ -8,6 +8,7 @@ would not cure leaves the agent alive in the state `failed`: the next request tr
 
 from __future__ import annotations
 
+import time
 import uuid
 from functools import partial
 
@@ -389,7 +390,7 @@ class AgentActor(Actor):
         pending.written = "yes" if pending.written == "yes" else "unknown"
         asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
         # In the log before the CLI can answer: the `Turn` knows its prompt by this notice.
-        self.state.note("sent", why, **asked, goes_on=pending.continues)
+        self.state.note("sent", why, **asked, goes_on=pending.continues, at=time.time())
         try:
             process.post(prompt, partial(self._on_written, pending, self._written))
         except (AgentError, Misuse) as error:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
-import msgspec
 
 from proctor.actors.recording.partial_text import clipped_text
-from proctor.actors.recording.segments import segments_of
+from proctor.actors.recording.run_summary import recorded_events
 from proctor.protocols import vocabulary as v
 
-_EVENTS = "events.ndjson"
 _CONTINUED = frozenset(("parked", "unsettled", "unmet"))
 """Notices before the end of an attempt that is not the end of its request."""
 
@@ -33,7 +30,7 @@ def read_turn(folder: Path, ticket: str) -> RecordedTurn | None:
     events = list[v.AnyEvent]()
     prompt, end, is_continued = "", None, False
     session_id: str | None = None
-    for event in _events(folder / _EVENTS):
+    for event in recorded_events(folder):
         match event:
             case v.Notice(code="sent", data={"ticket": of, "prompt": str(sent)}) if of == ticket:
                 prompt, end, is_continued = sent, None, False
@@ -48,18 +45,3 @@ def read_turn(folder: Path, ticket: str) -> RecordedTurn | None:
         if prompt:
             events.append(event)
     return RecordedTurn(*clipped_text(events), session_id, end) if prompt else None
-
-
-def _events(path: Path) -> Iterator[v.AnyEvent]:
-    decode = msgspec.json.Decoder(v.AnyEvent).decode
-    for line in _lines([*(segment.path for segment in segments_of(path)), path]):
-        try:
-            yield decode(line)
-        except msgspec.DecodeError:  # the last line, in whose midst the host has died
-            return
-
-
-def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
-    for path in paths:
-        with open(path, "rb") as lines:
-            yield from lines

@@ -537,16 +537,14 @@ def _measure(path: Path, touched: int, sizes: RunSizes) -> RunSize | None:
     if not tagged:
         return None
     # Looked at first: what ends during the count is counted again by the next look.
-    ended = (lock := _lock_ended(path)) is not None
-    if lock is not None:
-        os.close(lock)
-    run = RunSize(_changed(path), path.name, touched, _size(path))
+    ended = is_ended(path)
+    run = RunSize(changed_at(path), path.name, touched, _size(path))
     if ended:
         sizes.add(run)
     return run
 
 
-def _changed(run: Path) -> float:
+def changed_at(run: Path) -> float:
     """When something was last written: the folder alone would say when its last process was started."""
     with suppress(FileNotFoundError):
         return max(run.stat().st_mtime, (run / "events.ndjson").stat().st_mtime)
@@ -561,6 +559,13 @@ def _size(run: Path) -> int:
             with suppress(FileNotFoundError):
                 total += os.lstat(Path(folder, name)).st_size
     return total
+
+
+def is_ended(run: Path) -> bool:
+    """Whether nothing is recorded any more into this run directory. Raises OSError where it is none."""
+    if (lock := _lock_ended(run)) is not None:
+        os.close(lock)
+    return lock is not None
 
 
 def _lock_ended(run: Path) -> int | None:

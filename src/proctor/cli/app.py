@@ -26,6 +26,8 @@ from proctor.cli.parameters import (
     OutputFormat,
     ReplayOptions,
     RunOptions,
+    RunsOptions,
+    SelectionOptions,
     ServeOptions,
     SetupOptions,
     WebOptions,
@@ -52,6 +54,7 @@ Examples:
   proctor web examples/review.toml
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
+  proctor runs
   proctor doctor
   proctor setup --dry-run
   proctor serve --agents claude,codex --root ~/projects
@@ -138,7 +141,7 @@ def build_app() -> App:
     app = App(
         name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=version_line
     )
-    for command in (run, up, web, doctor, record, replay, setup, health, serve):
+    for command in (run, up, web, doctor, record, replay, runs, show, cost, resume, setup, health, serve):
         app.command(command)
     return app
 
@@ -270,6 +273,65 @@ def record(
         complain("no command: proctor record -- claude -p hello (see proctor record --help)")
         return USAGE
     return record_command(command, output)
+
+
+def runs(*, options: RunsOptions = RunsOptions()) -> int:
+    """List recorded runs, the newest first: the agent, how its last turn ended, what it cost."""
+    with loading():
+        from proctor.cli.commands.runs import runs_command
+
+    if options.number < 0:
+        complain("--number is 0 or more (see proctor runs --help)")
+        return USAGE
+    return runs_command(options)
+
+
+def show(run: str, /, *, json: Flag = False) -> int:
+    """Show what a recorded run did, from its first event to its last; exits with 1 when its last turn failed.
+
+    Parameters
+    ----------
+    run
+        The id of a run, its folder, or the name of an agent for its last run.
+    json
+        Write every event as a line of JSON.
+    """
+    with loading():
+        from proctor.cli.commands.runs import show_command
+
+    return show_command(run, json=json)
+
+
+def cost(
+    *, by: Literal["agent", "model", "day", "run"] = "agent", options: SelectionOptions = SelectionOptions()
+) -> int:
+    """Add up what recorded runs have cost, as their command lines report it.
+
+    Parameters
+    ----------
+    by
+        What the costs are added up by. A day is that on which the prompt was sent.
+    """
+    with loading():
+        from proctor.cli.commands.runs import cost_command
+
+    return cost_command(by, options)
+
+
+def resume(run: str, prompt: str | None = None, /, *, options: RunOptions = RunOptions()) -> int:
+    """Send a prompt in the conversation of a recorded run, to a new agent of its kind in its folder.
+
+    Parameters
+    ----------
+    run
+        The id of a run, its folder, or the name of an agent for its last run.
+    prompt
+        The prompt; - or nothing reads it from stdin. Put a prompt that starts with - after --.
+    """
+    with loading():
+        from proctor.cli.commands.runs import resume_command
+
+    return resume_command(run, prompt, options)
 
 
 def replay(recording: str, /, *, options: ReplayOptions = ReplayOptions()) -> int:

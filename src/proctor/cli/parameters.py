@@ -66,6 +66,28 @@ class RunOptions:
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
+class SelectionOptions:
+    """The flags of `proctor cost`, and which runs `proctor runs` lists."""
+
+    agent: str = "*"
+    """Only runs of agents of this name; * and ? stand for others."""
+    since: str | None = None
+    """Only runs with an event in the last time of this length, such as 12h or 7d."""
+    output: OutputFormat = "table"
+    """The output format."""
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class RunsOptions(SelectionOptions):
+    """The flags of `proctor runs`."""
+
+    number: Annotated[int, Parameter(name=("--number", "-n"))] = 20
+    """How many to list, the newest first; 0 for all."""
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
 class DoctorOptions:
     """The flags of `proctor doctor`."""
 

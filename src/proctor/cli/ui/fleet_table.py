@@ -16,7 +16,7 @@ from rich.text import Text
 
 from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import AgentSummary, Line, Tone
-from proctor.cli.ui.text import money, one_line, printable
+from proctor.cli.ui.text import aligned, money, one_line, printable
 from proctor.cli.ui.verdict import PHRASES
 from proctor.runtime.messaging import TreeNode
 
@@ -139,11 +139,7 @@ def summary(agents: Mapping[str, AgentSummary], root: str) -> list[str]:
         cost = money(watched.cost_usd)
         name = path.removeprefix(f"{root}/")
         rows.append((name, result(watched), starts, str(watched.turns), cost, watched.words))
-    widths = [max(len(row[n]) for row in rows) for n in range(5)]
-    return [
-        "  ".join((*(f"{cell:<{widths[n]}}" for n, cell in enumerate(row[:5])), row[5])).rstrip()
-        for row in rows
-    ]
+    return aligned(rows)
 
 
 def answers(agents: Mapping[str, AgentSummary], root: str) -> list[str]:

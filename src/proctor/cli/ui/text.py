@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +52,15 @@ def one_line(text: str, width: int = WIDTH) -> str:
     """Put `text` on one line of at most `width` characters, without control characters."""
     flat = printable(" ".join(text.split()))
     return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table without lines: each column as wide as its widest cell, the last as wide as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return [
+        "  ".join((*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1])).rstrip()
+        for row in rows
+    ]
 
 
 def last_line(text: str) -> str:
