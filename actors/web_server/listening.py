@@ -11,6 +11,7 @@ Not here: authentication. `Endpoint.private` says whether other machines can con
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import os
 import socket
@@ -21,11 +22,22 @@ from contextlib import contextmanager, suppress
 import attrs
 
 from proctor.actors.errors import BadOption
+from proctor.actors.web_server.peers import peer_of
 
 LOOPBACK = "127.0.0.1"
 ACCEPTED = "PORT, HOST:PORT (an address or localhost), or unix:PATH"
 LONGEST_PATH = 107
 """Bytes in the path of a Unix socket; a limit of the system."""
+BACKLOG = 1024
+
+
+class AddressInUse(BadOption):
+    """Another process listens there: `pid`, where the system says it."""
+
+    def __init__(self, where: Endpoint, pid: int) -> None:
+        by = f": process {pid} listens there" if pid else ""
+        super().__init__(f"cannot listen on {where}: {os.strerror(errno.EADDRINUSE)}{by}")
+        self.pid = pid
 
 
 @attrs.frozen
@@ -62,16 +74,17 @@ def endpoint(text: str) -> Endpoint:
 
 @contextmanager
 def bound(where: Endpoint) -> Generator[socket.socket]:
-    """Bind a socket to `where`; it does not listen yet. It is closed at the end, and the file of a Unix socket removed.
+    """Bind a socket to `where`. It is closed at the end, and the file of a Unix socket removed.
 
-    Raises `BadOption` when the address is in use or the system refuses it.
+    A Unix socket listens at once, so that no other server takes it for that of a dead one; a port does not listen yet.
+    Raises `AddressInUse` for a Unix socket whose server runs, `BadOption` when the system refuses the address.
     """
     family = (
         socket.AF_UNIX if where.path is not None else socket.AF_INET6 if ":" in where.host else socket.AF_INET
     )
     with socket.socket(family, socket.SOCK_STREAM) as opened:
         try:
-            inode = _bind_file(opened, where.path) if where.path is not None else _bind_port(opened, where)
+            inode = _bind_file(opened, where, where.path) if where.path is not None else _bind_port(opened, where)
         except OSError as error:
             raise BadOption(f"cannot listen on {where}: {error.strerror or error}") from error
         try:
@@ -110,26 +123,51 @@ def _bind_port(opened: socket.socket, where: Endpoint) -> int:
     return 0
 
 
-def _bind_file(opened: socket.socket, path: str) -> int:
+def _bind_file(opened: socket.socket, where: Endpoint, path: str) -> int:
     """Bind the socket, and return the inode of its file."""
-    # A socket file outlives its server; one that refuses connections has none.
-    if _is_stale(path):
-        os.unlink(path)
-    opened.bind(path)
-    os.chmod(path, 0o600)  # before it listens; until then every connect is refused
-    return os.stat(path).st_ino
+    # from the look at the old file to the first connection that is possible: else of two servers that start at once each
+    # could remove the other's new file
+    with _locked(os.path.dirname(path)) as folder:
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            path = f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+        pid = _listener(path)
+        if pid is not None:
+            raise AddressInUse(where, pid)
+        opened.bind(path)
+        os.chmod(path, 0o600)  # before it listens; until then every connect is refused
+        opened.listen(BACKLOG)
+        return os.stat(path).st_ino
 
 
-def _is_stale(path: str) -> bool:
+@contextmanager
+def _locked(folder: str) -> Generator[int]:
+    """Open a folder, and lock it if it is ours. That of others, such as /tmp, is not locked: they could keep the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _listener(path: str) -> int | None:
+    """The process that listens at `path`, 0 where the system does not say it, None for none. The file of a dead one is removed."""
     try:
         # Never removed: a file of another kind may be anything of the user's.
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, "a file of another kind exists there")
     except FileNotFoundError:
-        return False
+        return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # a full backlog (EAGAIN) means that a server is running
-        return probe.connect_ex(path) == errno.ECONNREFUSED
+        failure = probe.connect_ex(path)
+        if failure == errno.ECONNREFUSED:
+            # A socket file outlives its server; one that refuses connections has none.
+            os.unlink(path)
+            return None
+        peer = None if failure else peer_of(probe)
+        return 0 if peer is None else peer[0]
 
 
 def _remove(path: str, inode: int) -> None:

@@ -26,11 +26,9 @@ def refusal(connection: trio.socket.SocketType, host: int | None = None) -> str 
 
     Descendants of the process `host` are refused, by default of this one. Connections other than Unix sockets are not checked.
     """
-    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+    if (peer := peer_of(connection)) is None:
         return None
-    pid, uid, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    pid, uid = peer
     # Root may connect: it could read our memory anyway.
     if uid not in (0, os.geteuid()):
         return f"process {pid} belongs to user {uid}"
@@ -39,6 +37,16 @@ def refusal(connection: trio.socket.SocketType, host: int | None = None) -> str 
         if is_below(pid, os.getpid() if host is None else host)
         else None
     )
+
+
+def peer_of(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int] | None:
+    """The process and the user at the other end of a Unix socket, None where the system does not say it."""
+    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    pid, uid, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return pid, uid
 
 
 def is_below(pid: int, ancestor: int) -> bool:

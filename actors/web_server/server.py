@@ -39,6 +39,7 @@ from hypercorn.typing import ConnectionState
 from proctor.actors.serving.capacity import connection_limit
 from proctor.actors.web_server.connections import ADMITS_BY_REQUEST, CONNECTION, Connection, ConnectionTable
 from proctor.actors.web_server.exchange import Application, Exchange, Message, Receive, Send
+from proctor.actors.web_server.listening import BACKLOG
 from proctor.actors.web_server.peers import refusal
 
 Table = Callable[[Callable[[str], None]], ConnectionTable]
@@ -48,7 +49,6 @@ WRITE_TIMEOUT = 10.0
 ADMIT_TIMEOUT = 10.0
 """Seconds in which a client must send an authenticated request."""
 IDLE_TIMEOUT = 5.0
-BACKLOG = 1024
 CHUNK = 65536
 LOG_INTERVAL = 60.0
 SHORTAGE_ERRORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))

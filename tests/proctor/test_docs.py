@@ -16,6 +16,7 @@ from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.app import VALUED, build_app
 from proctor.cli.prompts import separate_prompt
+from proctor.cli.verbs import VERBS, parser_of
 from tests.proctor.command import python_process
 from tests.runtime.programs import installed
 
@@ -78,7 +79,10 @@ def test_the_commands_of_a_page_have_only_options_that_exist(page: str) -> None:
         words = shlex.split(command)[1:]
         if words[:1] == ["run"]:
             words = separate_prompt(words, VALUED)
-        app.parse_args(words, exit_on_error=False, print_error=False)
+        if words[:1] and words[0] in VERBS:
+            parser_of(words[0]).parse_args(words[1:])
+        else:
+            app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")])

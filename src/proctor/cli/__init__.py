@@ -61,6 +61,10 @@ def _dispatch(argv: list[str]) -> int:
         print(version_line())
         return OK
     with loading():
+        from proctor.cli.verbs import VERBS, run_verb
+    if argv and argv[0] in VERBS:  # they ask a host that runs already, and load none of what follows
+        return run_verb(argv)
+    with loading():
         from proctor.actors.serving.capacity import raise_file_limit
         from proctor.cli.app import dispatch
         from proctor.cli.log import log_to_stderr

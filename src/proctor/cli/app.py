@@ -33,6 +33,7 @@ from proctor.cli.parameters import (
     WebOptions,
 )
 from proctor.cli.usage_errors import complain, missing_of
+from proctor.cli.verbs import VERBS, run_verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,8 @@ def dispatch(argv: Sequence[str]) -> int:
     words = separate_prompt(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _default_words()
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
+    if words and words[0] in VERBS:
+        return run_verb(words)
     app = build_app()
     try:
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
@@ -143,6 +146,8 @@ def build_app() -> App:
     )
     for command in (run, up, web, doctor, record, replay, runs, show, cost, resume, setup, health, serve):
         app.command(command)
+    for name, verb in VERBS.items():  # named in the help; `dispatch` runs them
+        app.command(App(name=name, help=verb.summary))
     return app
 
 

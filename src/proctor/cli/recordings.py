@@ -13,7 +13,7 @@ from proctor.actors.errors import BadOption, RecordingFailed
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.process.orphans import state_folder
 from proctor.actors.recording.recording import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
-from proctor.actors.web_server.listening import Endpoint, endpoint
+from proctor.actors.web_server.listening import Endpoint
 from proctor.cli.parameters import RunOptions, ServeOptions
 from proctor.runtime.processes import is_own_directory, make_directory
 
@@ -46,7 +46,7 @@ def record_folder(options: RunOptions | ServeOptions) -> Path | None:
 def own_socket(fleet: str) -> Endpoint:
     """The default Unix socket of a fleet: `FLEET.sock` in `$XDG_RUNTIME_DIR/proctor`, else in `run` beside the recordings.
 
-    Creates the folder. Raises `BadOption` when that fails, or when the path is too long for a socket.
+    Creates the folder. Raises `BadOption` when that fails.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime, "proctor") if runtime else state_directory().parent / "run"
@@ -55,12 +55,12 @@ def own_socket(fleet: str) -> Endpoint:
         own = is_own_directory(folder)
     except OSError as error:
         raise BadOption(
-            f"{folder} cannot be made: {error.strerror}; name an address with --listen"
+            f"{folder} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours"
         ) from error
     # in a folder of another user our socket could be replaced by theirs, and get our clients' prompts
     if not own:
-        raise BadOption(f"{folder} belongs to another user; name an address with --listen")
-    return endpoint(f"unix:{folder / fleet}.sock")
+        raise BadOption(f"{folder} belongs to another user; set XDG_RUNTIME_DIR to a folder of yours")
+    return Endpoint(path=str(folder.absolute() / f"{quote(fleet, safe=' ')}.sock"))
 
 
 def account_book(fleet: str) -> AccountBook:

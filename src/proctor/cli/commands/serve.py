@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,7 @@ from proctor.actors.specs import open_supervisor
 from proctor.actors.tools.tools import Tool
 from proctor.actors.web_server.listening import endpoint
 from proctor.cli.agent_kinds import checked_plan
+from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
@@ -124,9 +125,14 @@ class Service:
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
+        self._control = ControlSocket()
 
     async def run(self, interrupts: Interrupts) -> int:
         """Run the server to its end and return the exit status."""
+        with self._control_socket() as self._control:
+            return await self._run(interrupts)
+
+    async def _run(self, interrupts: Interrupts) -> int:
         interrupts.kill = self._kill
         # before the agents of the fleet start: their tools could read the token out of this process
         if any(
@@ -150,6 +156,10 @@ class Service:
                 self._submissions.close()
         _log.info("stopped")
         return self._status
+
+    def _control_socket(self) -> AbstractContextManager[ControlSocket]:
+        # a client starts one of these for each of its conversations, so several of one fleet are no mistake
+        return nullcontext(ControlSocket()) if self._fleet is None else control_socket(self._fleet.name)
 
     async def _listen(self, interrupts: Interrupts) -> None:
         with interrupts.scope:
@@ -178,6 +188,11 @@ class Service:
                     await around.start(self._metrics.follow, supervisor)
                 if self._unavailable is not None:
                     await around.start(SupervisorLogger(fleet, self._unavailable, _log).follow, supervisor)
+                    absent = self._unavailable.why
+                    serve = partial(
+                        self._control.serve, fleet, supervisor, absent=absent, notify=_log_message
+                    )
+                    around.start_soon(serve)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
                     await self._offer.add_fleet_tools(supervisor, fleet, self._terms, self.record)

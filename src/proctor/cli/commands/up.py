@@ -28,6 +28,7 @@ from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor
 from proctor.actors.store.backend import StoreError, StoreInUse
 from proctor.actors.store.sqlite import Store
+from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.fleet_run import FleetRun, open_run, store_path
 from proctor.cli.follower import BUFFER, FleetFollower
@@ -69,22 +70,31 @@ async def _main(path: Path, strict: bool, fresh: bool) -> int:
         return FAILED
     except AgentError as error:
         return await report(error, errors)
-    record = state_directory()
-    async with track_processes(errors.say):
-        command = Command(fleet if strict else fleet.degrading(), run, record, errors, strict=strict)
-        return await interruptible(
-            command.run, notify=command.show_message, background=partial(keep_room, record)
-        )
+    record, fleet = state_directory(), fleet if strict else fleet.degrading()
+    with control_socket(fleet.name) as control:
+        async with track_processes(errors.say):
+            command = Command(fleet, run, record, control, errors, strict=strict)
+            return await interruptible(
+                command.run, notify=command.show_message, background=partial(keep_room, record)
+            )
 
 
 class Command:
     """One `proctor up`. `record` is the default folder for recordings."""
 
     def __init__(
-        self, fleet: Fleet, run: FleetRun, record: Path, errors: Output, *, strict: bool = False
+        self,
+        fleet: Fleet,
+        run: FleetRun,
+        record: Path,
+        control: ControlSocket,
+        errors: Output,
+        *,
+        strict: bool = False,
     ) -> None:
         self._fleet = fleet
         self._run = run
+        self._control = control
         self._strict = strict
         self._unavailable = UnavailableAgents(fleet, record)
         self._record = record
@@ -141,6 +151,8 @@ class Command:
                     # subscribed here, in the caller's task, so that the first start is not missed; it ends
                     # with the tree, in an outer nursery
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
+                    # in the outer nursery too: it answers while the tree stops
+                    following.start_soon(self._serve_control, sup)
                     await self._conduct(sup)
             if interrupts.first in (None, signal.SIGINT):
                 await self._run.finish()
@@ -226,6 +238,10 @@ class Command:
     def _fail(self, message: str, status: int) -> None:
         self._messages.append(message)
         self._status = status
+
+    async def _serve_control(self, sup: Supervisor) -> None:
+        absent = self._unavailable.why
+        await self._control.serve(self._fleet, sup, absent=absent, notify=self.show_message)
 
     # -- display
 

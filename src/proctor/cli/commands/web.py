@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ import attrs
 import trio
 from trio_util import wait_any
 
-from proctor.actors.agent.handle import Agent
 from proctor.actors.durations import duration
 from proctor.actors.errors import AgentError, OptionFault
 from proctor.actors.fleet.fleet import Child, Fleet
@@ -28,25 +27,22 @@ from proctor.actors.gateways.http import (
     AuthMiddleware,
     Gateway,
     Hooks,
-    Lifecycle,
     SessionTurns,
     application,
     check_listen_address,
     open_gateway,
 )
 from proctor.actors.gateways.http.schemas import TurnRequest
-from proctor.actors.gateways.openai import routes
-from proctor.actors.operations.health import AdapterChecks, adapters_of, needs_of
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
-from proctor.actors.serving.completion import CompletionModel
-from proctor.actors.serving.in_flight import InFlight
 from proctor.actors.specs import Supervisor, open_supervisor
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.server import serve
+from proctor.cli.control_server import handles_of, hooks_of, serve_gateway
+from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
@@ -87,7 +83,7 @@ async def _main(fleet: str, options: WebOptions) -> int:
     try:
         service = Service(fleet, options, errors)
         # bound before any agent starts: a port in use is found at once and costs nothing
-        with bound(service.where) as opened:
+        with bound(service.where) as opened, service.control_socket() as service.control:
             async with track_processes(errors.say):
                 return await interruptible(
                     partial(service.run, opened),
@@ -121,10 +117,18 @@ class Service:
         self._late = trio.CancelScope()
         self._kill_tree: Callable[[], None] = self._rooms.kill
         self._status = OK
+        self.control = ControlSocket()
+
+    def control_socket(self) -> AbstractContextManager[ControlSocket]:
+        """The socket for other terminals, where the fleet is served at another address."""
+        if self._options.listen is None:
+            return nullcontext(ControlSocket())
+        return control_socket(self._fleet.name)
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Run the server to its end and return the exit status."""
         server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        where = self.where if self.where.path is not None else endpoint_of(opened)
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
             await enter_sessions(stack, self._rooms.sessions, _log)
@@ -134,7 +138,7 @@ class Service:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
                     await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
-                    await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
+                    await self._serve(server, where, sup, interrupts.scope)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
@@ -146,14 +150,21 @@ class Service:
     async def _serve(
         self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
     ) -> None:
-        agents = {name: sup.agent(name) for name in self._members}
-        async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
+        hooks = self._hooks(sup)
+        async with (
+            open_gateway(handles_of(self._fleet, sup), hooks) as gateway,
+            trio.open_nursery() as serving,
+        ):
             gateway.probes.not_ready = "agents are starting"
             app = AuthMiddleware(
                 application(gateway), where, token=self._token.value, origins=self._options.origin
             )
             # before the agents start, so that /readyz can report that they do
             await serving.start(partial(server, app))
+            if self.control.opened is not None:
+                serving.start_soon(serve_gateway, gateway, self.control.opened, self._shutdown)
+            if self.control.note:
+                await self._errors.say(self.control.note)
             await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with scope:
@@ -218,19 +229,12 @@ class Service:
         pools = self._rooms.pools.statistics
         return PrometheusExporter(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses).render
 
-    def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
-        paths = {member.name: path[1:] for path, member in self._fleet.members("")}
-        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, InFlight()
-        return Hooks(
-            checks=AdapterChecks(adapters_of(self._plans)).by_name(),
+    def _hooks(self, sup: Supervisor) -> Hooks:
+        return attrs.evolve(
+            hooks_of(self._fleet, sup, self._plans, self._unavailable.why),
             alarms={"fleet": self._unavailable.check},
-            needs=needs_of(self._plans),
-            absent=self._unavailable.why,
             metrics=self._metrics_text(),
-            routes=routes(models, visits),
-            visits=visits,
             session_turns=self._rooms,
-            lifecycle=Lifecycle(sup, paths),
             log=_tell,
         )
 

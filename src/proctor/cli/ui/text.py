@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from proctor.actors.durations import format_duration, format_moment
 
 WIDTH = 160
@@ -72,6 +70,8 @@ def tool_use(name: str, tool_input: Mapping[str, Any], width: int = WIDTH) -> st
     """Summarize a tool call, as `Bash: ls -l`: the most telling field of the input, else all of it."""
     summary = next((v for k in _SUMMARY_FIELDS if isinstance(v := tool_input.get(k), str)), None)
     if summary is None:
+        import msgspec  # the rest of this module is for commands that start at once, too
+
         summary = msgspec.json.encode(tool_input).decode() if tool_input else ""
     return one_line(f"{name}: {summary}" if summary else name, width)
 

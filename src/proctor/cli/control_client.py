@@ -1,0 +1,219 @@
+"""A client of the control sockets of the fleets that run under this user.
+
+On the standard library alone, and without its HTTP client, so that a command starts at once. Requests are of HTTP/1.0: a
+response ends with its connection. A host that does not answer within the timeout is an error, and so is one that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote
+
+from proctor.cli.exit_status import DEADLINE, FAILED
+
+TIMEOUT = 10.0
+"""Seconds in which a host must answer."""
+SILENCE = 40.0
+"""Seconds without a byte after which a stream is given up; its host sends a comment every 15 seconds."""
+SUFFIX = ".sock"
+LONGEST_PATH = 107
+"""Bytes in the path of a Unix socket; a limit of the system."""
+_CREDENTIALS = struct.Struct("3i")
+
+
+class ControlError(Exception):
+    """A verb failed: the text says what, where and what to do; `status` is the exit status, `name` the type of the host's problem."""
+
+    def __init__(self, text: str, status: int = FAILED, name: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.name = name
+
+
+class Host(NamedTuple):
+    """A running host: the name of its fleet, its socket and its process."""
+
+    fleet: str
+    path: str
+    pid: int
+
+
+class Event(NamedTuple):
+    """A server-sent event."""
+
+    kind: str
+    data: Any
+
+
+def running_hosts() -> list[Host]:
+    """The hosts that run, by the name of their fleet. A socket of a dead host is left out."""
+    return sorted(_hosts_in(*_usual_folders()) or _hosts_in(_folder_without_home()))
+
+
+def _usual_folders() -> list[str]:
+    """The folders in which hosts of this user put their sockets: with a login session, and without one."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return [*([os.path.join(runtime, "proctor")] if runtime else []), os.path.join(state, "proctor", "run")]
+
+
+def _folder_without_home() -> str:
+    import tempfile  # takes a tenth of the time of a command, and is rarely needed
+
+    return os.path.join(tempfile.gettempdir(), f"proctor-{os.getuid()}", "run")
+
+
+def _hosts_in(*folders: str) -> list[Host]:
+    found = list[Host]()
+    for folder in folders:
+        with suppress(OSError):
+            names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+            found += filter(None, (_host_at(folder, name) for name in names))
+    return found
+
+
+def _host_at(folder: str, name: str) -> Host | None:
+    path = os.path.join(folder, name)
+    try:
+        with _connected(path, TIMEOUT) as connection:
+            return Host(unquote(name.removesuffix(SUFFIX)), path, _peer_of(connection))
+    except OSError:
+        return None
+
+
+def _connected(path: str, timeout: float) -> socket.socket:
+    """A connection to the socket of a process of this user. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        if len(os.fsencode(path)) <= LONGEST_PATH:
+            connection.connect(path)
+        else:
+            _connect_below(connection, *os.path.split(path))
+        _peer_of(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_below(connection: socket.socket, folder: str, name: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
+
+
+def _peer_of(connection: socket.socket) -> int:
+    """The process at the other end. Raises OSError for one of another user, who would get our prompts."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int
+    pid, uid, _ = _CREDENTIALS.unpack(facts)
+    if uid not in (0, os.geteuid()):
+        raise PermissionError(f"process {pid} belongs to user {uid}")
+    return pid
+
+
+class Client:
+    """A client of one host. `timeout` in seconds, for each answer."""
+
+    def __init__(self, host: Host, timeout: float = TIMEOUT) -> None:
+        self.host = host
+        self._timeout = timeout
+
+    def get(self, path: str) -> Any:
+        """The record at `path`. Raises `ControlError`."""
+        return self.call("GET", path)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send a request and return the record of its response. Raises `ControlError`."""
+        with self._response(method, path, body, "application/json", self._timeout) as response:
+            return _record(response.read())
+
+    def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Generator[Event]:
+        """Send a request and yield the events of its response; the last one is `end`. Raises `ControlError`."""
+        with self._response(method, path, body, "text/event-stream", SILENCE) as response:
+            kind, event = "", Event("", None)
+            for line in response:
+                field, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(": ")
+                if field == "event":
+                    kind = text
+                elif field == "data":
+                    event = Event(kind, json.loads(text))
+                    yield event
+            if event.kind != "end":
+                raise ConnectionResetError
+
+    @contextmanager
+    def _response(
+        self, method: str, path: str, body: Mapping[str, Any] | None, accept: str, silence: float
+    ) -> Generator[IO[bytes]]:
+        try:
+            with (
+                _connected(self.host.path, self._timeout) as connection,
+                connection.makefile("rb") as response,
+            ):
+                connection.sendall(_request(method, path, body, accept))
+                _check(response)
+                connection.settimeout(silence)
+                yield response
+        # a full queue of connections (EAGAIN) is a host that accepts none
+        except (TimeoutError, BlockingIOError) as error:
+            text = f"{self._named} does not answer: it may be stopped or overloaded; look at process {self.host.pid}"
+            raise ControlError(text, DEADLINE) from error
+        except (OSError, ValueError) as error:
+            raise ControlError(self._why_closed()) from error
+
+    def _why_closed(self) -> str:
+        folder, name = os.path.split(self.host.path)
+        found = _host_at(folder, name)
+        if found is None or found.pid != self.host.pid:
+            return f"{self._named} has ended; start the fleet again with proctor up"
+        return f"{self._named} closed the connection; it refuses the processes that its own agents start"
+
+    @property
+    def _named(self) -> str:
+        return f"the host of fleet {self.host.fleet!r} (process {self.host.pid})"
+
+
+def _request(method: str, path: str, body: Mapping[str, Any] | None, accept: str) -> bytes:
+    data = b"" if body is None else json.dumps(body).encode()
+    head = [f"{method} {path} HTTP/1.0", "host: localhost", f"accept: {accept}"]
+    if body is not None:
+        head += ["content-type: application/json", f"content-length: {len(data)}"]
+    return "\r\n".join([*head, "", ""]).encode() + data
+
+
+def _check(response: IO[bytes]) -> None:
+    """Read the head of a response. Raises `ControlError` for an error of the host, and OSError when it ended before it answered."""
+    first, kind = response.readline(), ""
+    while line := response.readline().strip():
+        name, _, value = line.decode("latin-1").partition(":")
+        kind = value.strip() if name.lower() == "content-type" else kind
+    if not first.startswith(b"HTTP/1."):
+        raise ConnectionResetError
+    if int(first.split()[1]) >= 400:
+        raise _problem(response.read(), kind)
+
+
+def _record(data: bytes) -> Any:
+    return json.loads(data) if data else None
+
+
+def _problem(data: bytes, kind: str) -> ControlError:
+    """The error for a response that is one. Raises ValueError for one that is cut short."""
+    if kind != "application/problem+json":
+        return ControlError("the host sent an error without a reason; look at its output")
+    problem = json.loads(data)
+    name = problem["type"].rpartition(":")[2]
+    status = DEADLINE if problem["status"] == 504 else FAILED
+    return ControlError(f"{problem['detail']}; {problem['remedy']}", status, name)
