@@ -84,7 +84,9 @@ def bound(where: Endpoint) -> Generator[socket.socket]:
     )
     with socket.socket(family, socket.SOCK_STREAM) as opened:
         try:
-            inode = _bind_file(opened, where, where.path) if where.path is not None else _bind_port(opened, where)
+            inode = (
+                _bind_file(opened, where, where.path) if where.path is not None else _bind_port(opened, where)
+            )
         except OSError as error:
             raise BadOption(f"cannot listen on {where}: {error.strerror or error}") from error
         try:

@@ -9,6 +9,7 @@ import pytest
 
 from proctor.actors.plan.options import SPEC_OPTIONS
 from proctor.cli.app import build_app
+from proctor.cli.verbs import VERBS
 from tests.house.tree import ROOT, listed
 from tests.tables import each_row
 
@@ -123,7 +124,8 @@ def test_every_command_has_a_page() -> None:
     commands = [name for name in build_app() if not name.startswith("-")]
     pages = [path.stem for path in (ROOT / "docs" / "reference" / "commands").iterdir()]
     assert len(commands) > 5
-    assert sorted(commands) == sorted(pages)
+    # the verbs are a table, and so they have one page
+    assert sorted({*commands} - {*VERBS} | {"verbs"}) == sorted(pages)
 
 
 def test_the_page_of_a_command_has_each_of_its_flags() -> None:
@@ -131,7 +133,7 @@ def test_the_page_of_a_command_has_each_of_its_flags() -> None:
     flags = {
         (command, name)
         for command in app
-        if not command.startswith("-")
+        if not command.startswith("-") and command not in VERBS
         for argument in app[command].assemble_argument_collection()
         for name in argument.names
         if name.startswith("--")
@@ -139,6 +141,14 @@ def test_the_page_of_a_command_has_each_of_its_flags() -> None:
     page = "docs/reference/commands/{}.md".format
     assert len(flags) > 50
     assert [(c, name) for c, name in sorted(flags) if not re.search(rf"{name}\b", text_of(page(c)))] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_page_of_the_verbs_has_each_with_its_words(verb: str) -> None:
+    text = text_of("docs/reference/commands/verbs.md")
+    words = [name for word in VERBS[verb].words for name in word.names if name.startswith("--")]
+    assert f"`{verb}" in text
+    assert [word for word in words if word not in text] == []
 
 
 def test_the_page_of_fleet_files_has_the_options_that_a_file_can_have_and_no_others() -> None:
