@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from proctor.actors.agent.agent_state import AgentState, open_state
-from proctor.actors.agent.control import send_control
 from proctor.actors.agent.messages import (
     CallerGone,
     Control,
@@ -31,6 +30,7 @@ from proctor.actors.agent.messages import (
     Resume,
     Submit,
 )
+from proctor.actors.agent.receipts import send_control
 from proctor.actors.agent.request import Request
 from proctor.actors.agent.states import State
 from proctor.actors.agent.turn import Turn

@@ -31,7 +31,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.option_checks import check_request
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import Cursor, EventLog
-from proctor.actors.recording.raw_frame import read_raw_frame
+from proctor.actors.recording.segments import read_raw_frame
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited

@@ -1,11 +1,11 @@
-"""Receipts: the result of a control request in one word, and why.
+"""Control requests, which are sent to a CLI beside prompts, and their receipts: the result in one word, and why.
 
     delivered   the running turn took it in, or it was carried out
     queued      it gets a turn of its own: ours (`Agent.queue`), or the CLI's next one
     refused     it was never sent, or the CLI refused it
     expired     the turn or its process ended first, or the CLI did not reply in time
 
-Every written request gets exactly one receipt: the first event about it decides, and the ends of its turn and process count.
+A request is written, or refused with a reason before anything is. Every written one gets exactly one receipt: the first event about it decides, and the ends of its turn and process count.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from typing import Literal
 
 import attrs
 
+from proctor.actors.agent.agent_state import AgentState
+from proctor.actors.agent.messages import ControlResult
 from proctor.actors.agent.states import Status
+from proctor.actors.errors import NotExecuted
 from proctor.actors.outcomes import Answer
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.protocols import vocabulary as v
-from proctor.protocols.dialect import Dialect, Version
+from proctor.protocols.dialect import Dialect, Version, parse_version
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import AnyRequest
 
 Fate = Literal["delivered", "queued", "refused", "expired"]
 
@@ -138,3 +144,27 @@ class ReceiptTracker:
 
     def _receipt(self, fate: Fate, why: str = "", turn: str | None = None) -> Receipt:
         return Receipt(request=self._request.id, fate=fate, why=why, turn=turn)
+
+
+async def send_control(request: AnyRequest, state: AgentState, process: AgentProcess | None) -> ControlResult:
+    """Write the request to the process, if one is there and it makes sense now."""
+    if process is None or process.stopper != "nobody":
+        return ControlResult(
+            state.log, state.log.end, refused=f"no process is running: {state.status.summary}"
+        )
+    result = _check_control(request, state, process)
+    if result.refused is not None:
+        return result
+    try:
+        await process.send(request)
+    except (Misuse, NotExecuted) as error:
+        # The process has ended, or its turn, between the check and the write.
+        return attrs.evolve(result, refused=str(error))
+    return result
+
+
+def _check_control(request: AnyRequest, state: AgentState, process: AgentProcess) -> ControlResult:
+    dialect, memo = process.plan.dialect, process.conversation.memo
+    version = parse_version(memo.version)
+    refused = refusal_reason(request, dialect, version, state.status, running=process.working)
+    return ControlResult(state.log, state.log.end, memo.turn, dialect.can("queue", version), refused)

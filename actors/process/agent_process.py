@@ -25,7 +25,7 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_log import LOGGER, NOTICES, ProcessLogger
 from proctor.actors.process.approvals import answer_question
-from proctor.actors.process.launch import prepare_launch
+from proctor.actors.process.launch import killed_start, prepare_launch, start_failure
 from proctor.actors.process.liveness import (
     CONDITION_RULES,
     REPLY_STEPS,
@@ -36,7 +36,6 @@ from proctor.actors.process.liveness import (
     activity_of,
 )
 from proctor.actors.process.payload_files import PayloadFiles
-from proctor.actors.process.refusals import killed_start, start_failure
 from proctor.actors.process.start_slots import StartSlot
 from proctor.actors.process.stop_sequence import stop_steps
 from proctor.actors.recording.eventlog import EventLog

@@ -6,28 +6,20 @@ A question that was withdrawn meanwhile, or whose process has ended, is dropped:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
 
 from proctor.actors.errors import NotExecuted
 from proctor.actors.plan.options import Conduct
 from proctor.actors.plan.permissions import decide
+from proctor.actors.tools.host_calls import Note
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, ApprovalRequested
-
-
-class Noting(Protocol):
-    """Puts a notice of the host's own into the log."""
-
-    def __call__(self, code: str, text: str, **data: Any) -> None:
-        """`code` is stable, `text` is for people."""
-        ...
 
 
 async def answer_question(
     question: ApprovalRequested,
     conduct: Conduct,
     send: Callable[[AnyRequest], Awaitable[None]],
-    note: Noting,
+    note: Note,
     approved: bool = False,
 ) -> None:
     """Decide by the policy of `conduct`, unless it is `approved` already; `send` the decision, and `note` it."""

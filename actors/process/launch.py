@@ -1,4 +1,4 @@
-"""The preparation of a start: the command of a plan, its environment, and the notices about them."""
+"""The preparation of a start: the command of a plan, its environment, and the notices about them; and the error of one that failed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import trio
 
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import AgentError, BadOption, StartKilled, StartRefused
+from proctor.actors.outcomes import with_stderr
 from proctor.actors.plan.discovery import CLAUDE_CODE
 from proctor.actors.plan.environment import Environment, build_environment
 from proctor.actors.plan.plan import Plan
@@ -18,6 +20,7 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import secrets
 from proctor.protocols.vocabulary import HOST, Notice
+from proctor.runtime.exits import SIGNAL_NAMES, Crash, ExitReason, ExitStatus
 from proctor.runtime.processes import Command, make_directory
 
 
@@ -117,3 +120,34 @@ def _settings_left_out(plan: Plan, launch: Launch, environment: Environment) -> 
     names = ", ".join(map(str, files))
     text = f"not read: {names}; user_settings=True reads settings files, user_settings=False leaves them out without this notice"
     return (Notice(HOST, None, "settings_left_out", text, {"files": list(map(str, files))}),)
+
+
+# -- a process that never became ready
+
+
+KILLS = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
+"""Signals that come from outside: of any other a program dies by its own doing."""
+EXIT_WAIT = 1.0
+"""Seconds that a process has to end by itself once it says no more."""
+
+
+async def killed_start(agent: str, transport: Transport) -> StartKilled | None:
+    """The error for a process that says no more because somebody killed it, None for any other."""
+    # The end of the output comes before the exit status can be read.
+    with trio.move_on_after(EXIT_WAIT):
+        exit = await transport.wait()
+        name = SIGNAL_NAMES.get(exit.signal or 0, "") if isinstance(exit, ExitStatus) else ""
+        if name in KILLS:
+            return StartKilled(agent, name, transport.stderr.decode("utf-8", "replace"))
+    return None
+
+
+def start_failure(
+    agent: str, reason: str | None, exit: ExitReason | None, stderr: str, resumed: str | None
+) -> AgentError:
+    """The error for a process that was not killed. `reason` is the one it gave on its protocol, if any: what
+    it wrote on stderr is shown as evidence, and may be about something else."""
+    if isinstance(exit, Crash) and isinstance(exit.error, AgentError):
+        return exit.error  # the connection broke: the CLI has refused nothing
+    silent_exit = f"its process ended before it was ready ({with_stderr(exit, stderr)})"
+    return StartRefused(agent, reason or silent_exit, resumed=resumed, stderr=stderr)

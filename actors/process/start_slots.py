@@ -7,11 +7,10 @@ Slots are taken in order of arrival. The greeting's clock begins after the wait 
 
 from __future__ import annotations
 
+import os
 from typing import Self
 
 import trio
-
-from proctor.actors.process.cores import usable_cores
 
 STARTS_PER_CORE = 16
 HOLD_TIME = 5.0
@@ -53,3 +52,10 @@ class StartSlot:
 
     def __exit__(self, *args: object) -> None:
         self.release()
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -9,9 +9,8 @@ from proctor.actors.scripted.agent import Agent
 from proctor.actors.scripted.faults import act
 from proctor.actors.scripted.flags import Flags, UsageError, chosen_dialect
 from proctor.actors.scripted.interfaces import Prompt, RunningTurn, Wire
-from proctor.actors.scripted.replayed_turn import ReplayedTurn
 from proctor.actors.scripted.script import ScriptError, Turn, load_script
-from proctor.actors.scripted.turn import ScriptedTurn
+from proctor.actors.scripted.turn import ReplayedTurn, ScriptedTurn
 
 NAMES = ("claude", "codex", "codex-exec", "acp", "opencode", "gemini", "opencode-run")
 """The wires that the program speaks, by the values of `--dialect`."""

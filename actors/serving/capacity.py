@@ -11,7 +11,7 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
-from proctor.actors.process.cores import usable_cores
+from proctor.actors.process.start_slots import usable_cores
 
 MOST = 10
 """Slots of a pool by default, if the machine is large enough."""

@@ -26,9 +26,9 @@ from proctor.actors.plan.account_id import KINDS, kind_of
 from proctor.actors.plan.option_checks import suggest_or_list
 from proctor.actors.plan.options import SHUTDOWN
 from proctor.actors.plan.plan import Plan, plan_of
-from proctor.actors.process.cores import usable_cores
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.process.orphans import track_processes
+from proctor.actors.process.start_slots import usable_cores
 from proctor.actors.runs import DEADLINE, Run, open_run
 from proctor.actors.serving.capacity import default_limit
 from proctor.actors.serving.slots import Slots

@@ -30,7 +30,7 @@ Send = Callable[[AnyRequest], Awaitable[None]]
 
 
 class Note(Protocol):
-    """Writes a notice of the host into the log."""
+    """Writes a notice of the host into the log: `code` is stable, `text` is for people."""
 
     def __call__(self, code: str, text: str, **data: Any) -> None: ...
 

@@ -1,16 +1,21 @@
-"""The child table of a supervisor: one slot for each spec, and the snapshots of it that callers get."""
+"""The child table of a supervisor: one slot for each spec, the snapshots of it that callers get, and its change to other specs.
+
+Guarantees of a change: everything is checked before anything changes. What a supervisor does about a child (`restart`,
+`shutdown`, `significant`) holds from the next event on, what a child is started with from its next start. A restart that
+was due for a child that has become temporary is not due any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.messaging import ChildCounts, ChildInfo, ChildState, Kept, OneShotEvent, Ref
-from proctor.runtime.spec import ChildSpec, Grace
+from proctor.runtime.spec import ChildSpec, Flags, Grace, check_childspecs
 from proctor.runtime.supervision.backoff import ends_row
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.decide import Window
@@ -121,3 +126,23 @@ def counts(slots: list[Slot]) -> ChildCounts:
     supervisors = sum(slot.spec.type == "supervisor" for slot in slots)
     active = sum(slot.incarnation is not None for slot in slots)
     return ChildCounts(len(slots), active, supervisors, len(slots) - supervisors)
+
+
+def changed_flags(
+    flags: Flags, changes: Mapping[str, Any], specs: Sequence[ChildSpec], held: Mapping[str, Slot]
+) -> Flags:
+    """`flags` with `changes`, checked with all specs that will be held. Raises `InvalidSpec`."""
+    changed = attrs.evolve(flags, **changes)
+    check_childspecs(specs, changed.auto_shutdown)
+    named = {spec.id for spec in specs}
+    check_childspecs([slot.spec for id, slot in held.items() if id not in named], changed.auto_shutdown)
+    return changed
+
+
+def changed_slots(held: Mapping[str, Slot], specs: Sequence[ChildSpec]) -> dict[str, Slot]:
+    """The slots in their new order: first those of `specs`, each in its old place's state and new ones down; behind them, in
+    their old order, those that `specs` does not name."""
+    slots = {spec.id: held.get(spec.id) or Slot(spec) for spec in specs}
+    for spec in specs:
+        slots[spec.id].change(spec)
+    return slots | {id: slot for id, slot in held.items() if id not in slots}

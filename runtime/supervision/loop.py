@@ -45,10 +45,9 @@ from proctor.runtime.spec import ChildSpec, Flags, check_significance
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.backoff import delay, is_too_long, waits_out
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_table import Slot, Start
+from proctor.runtime.supervision.child_table import Slot, Start, changed_flags, changed_slots
 from proctor.runtime.supervision.children import Children
 from proctor.runtime.supervision.grace import StopReport
-from proctor.runtime.supervision.reconfigure import changed_flags, changed_slots
 from proctor.runtime.supervision.tree import Tree
 
 T = TypeVar("T")

@@ -16,12 +16,10 @@ from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.outcomes import OUTCOMES, Answer, Outcome
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import Plan
-from proctor.actors.serving.agent_tools import Terms, one_shot, standing
+from proctor.actors.serving.agent_tools import CallPaths, Progress, Terms, failure, one_shot, report, standing
 from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.pool import Pools
-from proctor.actors.serving.progress import Progress
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.serving.tool_results import CallPaths, failure, report
 from proctor.actors.serving.toolset import Call, Toolset
 from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.actors.structured.schemas import schema_of

@@ -28,9 +28,9 @@ from proctor.actors.gateways.http.problems import problem_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import ask, stream
+from proctor.actors.serving.agent_tools import CallPaths, failure
 from proctor.actors.serving.pool import Pool, Pools
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.serving.tool_results import CallPaths, failure
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import MemoryTransport, PeerStreams
 from proctor.cli.ui.renderers import answer_record

@@ -19,8 +19,8 @@ from proctor.actors.gateways.http.problems import RETRY_AFTER, problem_of
 from proctor.actors.gateways.openai import responses
 from proctor.actors.outcomes import ENDING_FACTS, OUTCOMES, Answer, OutcomeFacts, facts_of_end
 from proctor.actors.scripted import ScriptError
+from proctor.actors.serving.agent_tools import CallPaths, failure, report
 from proctor.actors.serving.retry import judge
-from proctor.actors.serving.tool_results import CallPaths, failure, report
 from proctor.cli import exit_status
 from proctor.protocols.vocabulary import Ending
 from proctor.runtime import errors as runtime_errors

@@ -10,8 +10,7 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.process.cores import usable_cores
-from proctor.actors.process.start_slots import HOLD_TIME, STARTS_PER_CORE
+from proctor.actors.process.start_slots import HOLD_TIME, STARTS_PER_CORE, usable_cores
 from proctor.actors.runs import ask
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import Peer, PeerStreams
