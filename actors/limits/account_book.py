@@ -16,32 +16,13 @@ from types import TracebackType
 from typing import Self
 
 import trio
+from trio_util import AsyncValue
 
 from proctor.actors.expense import Expense
 from proctor.actors.limits.budget_file import BudgetFile, KeptWindow
 from proctor.actors.plan.budgets import Budget, Spending
 
 ACCOUNT_BOOK: ContextVar[AccountBook | None] = ContextVar("proctor.account_book", default=None)
-
-
-class Changes:
-    """A condition for those who may not go on yet. `count` is how often something has changed."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lot = trio.lowlevel.ParkingLot()
-
-    def tell(self) -> None:
-        """Something has changed that others wait for."""
-        self.count += 1
-        self._lot.unpark_all()
-
-    async def wait(self, seconds: float, count: int) -> None:
-        """Wait so many seconds, or until there were more changes than that."""
-        with trio.move_on_after(seconds):
-            # No checkpoint between the look at the count and the wait, so no change is missed.
-            while self.count == count:
-                await self._lot.park()
 
 
 class AccountBook:
@@ -59,7 +40,8 @@ class AccountBook:
         whose: str = "the program",
         wall: Callable[[], float] = time,
     ) -> None:
-        self.changes = Changes()
+        self.changes = AsyncValue(0)
+        """How often something has changed that others wait for, to be raised with each change."""
         self._whose = whose
         self._budget = budget
         self._wall = wall

@@ -12,13 +12,16 @@ import math
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import partial
+from operator import ne
 from random import Random
 
 import attrs
 import trio
+from trio_util import AsyncValue
 
 from proctor.actors.durations import format_moment
-from proctor.actors.limits.account_book import AccountBook, Changes
+from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
 from proctor.actors.plan.account_id import account_of
 from proctor.actors.plan.budgets import Alarm, Budget
@@ -156,8 +159,8 @@ class TreeLimits:
         self._place = 0.0
 
     @property
-    def changes(self) -> Changes:
-        """The signal that delayed agents wait for."""
+    def changes(self) -> AsyncValue[int]:
+        """The count that delayed agents wait for: it is raised when a limit has changed."""
         return self.book.changes
 
     def account(self, name: str) -> UsageLimit:
@@ -198,7 +201,7 @@ class Admission:
         before; a budget that ends the agent does not end it then.
         """
         # The count first: a change after it wakes the wait that may follow.
-        now, changes = trio.current_time(), self._changes.count
+        now, changes = trio.current_time(), self._changes.value
         if self._limits.bounded:
             # Escalation first: an agent that has to end must not be parked before.
             if not again and (spent := self._limits.spent("escalate")) is not None:
@@ -221,7 +224,8 @@ class Admission:
 
     async def wait(self, delay: Delay) -> None:
         """Wait until it is worth asking again."""
-        await self._changes.wait(delay.seconds, delay.changes)
+        with trio.move_on_after(delay.seconds):
+            await self._changes.wait_value(partial(ne, delay.changes))
 
     def limited(self, resets_at: float) -> bool:
         """Record that the usage limit was hit and resets at `resets_at` (Unix seconds). False for an implausible time."""
@@ -229,19 +233,19 @@ class Admission:
             return False
         # Before the others are woken: they look at the account at once.
         self._account.limited(seconds, trio.current_time())
-        self._changes.tell()
+        self._changes.value += 1
         return True
 
     def passed(self) -> None:
         """Record that the account has accepted the prompt."""
         if self._account.passed(self._agent, trio.current_time()):
-            self._changes.tell()
+            self._changes.value += 1
 
     def leave(self) -> None:
         """Give up its place: it has no request now."""
         self.settle()
         if self._account.left(self._agent):
-            self._changes.tell()
+            self._changes.value += 1
 
     def take(self, event: TurnEnded | Exited | Notice) -> Iterator[tuple[Alarm, str]]:
         """Count the costs of an event. Yields the alarms that are due."""

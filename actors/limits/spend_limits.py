@@ -20,6 +20,8 @@ import math
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from functools import partial
+from operator import ne
 
 import trio
 
@@ -80,7 +82,7 @@ class SpendLimits:
         if self._windows:
             self._book.save()
             # After the saving: who wakes may spend at once.
-            self._book.changes.tell()
+            self._book.changes.value += 1
 
     # -- before a turn
 
@@ -115,7 +117,7 @@ class SpendLimits:
         """The turn has ended. A second call does nothing."""
         held = [window.settle(turn) for window in self._windows]
         if any(held):
-            self._book.changes.tell()
+            self._book.changes.value += 1
 
     @asynccontextmanager
     async def turn(self, ends: float = math.inf, *, parks: bool = True) -> AsyncGenerator[None]:
@@ -142,7 +144,7 @@ class SpendLimits:
         while True:
             text: str | None = None
             # The count before the looks: a change between them and the wait wakes it.
-            seconds, count = math.inf, self._book.changes.count
+            seconds, count = math.inf, self._book.changes.value
             if (spent := self.spent("park", "escalate")) is not None:
                 text, seconds = spent
                 waits = parks and self.spent("escalate") is None and trio.current_time() + seconds <= ends
@@ -153,8 +155,8 @@ class SpendLimits:
             if not waits:
                 raise BudgetExceeded(self._name, text, seconds)
             # Run out, the loop goes round once more, and its `ends` check raises.
-            with trio.move_on_at(ends):
-                await self._book.changes.wait(seconds, count)
+            with trio.move_on_at(min(ends, trio.current_time() + seconds)):
+                await self._book.changes.wait_value(partial(ne, count))
 
 
 def spend_limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
