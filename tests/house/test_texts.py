@@ -23,8 +23,8 @@ PATTERNS: Mapping[str, str] = {
 HOSTS = (
     r"https?://(?:[\w.-]+\.)?(?:pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|yarnpkg\.com)|\bregistry\.\w+"
 )
-PRIVATE = r"(?<![a-zA-Z])(?:[Tt]old|[Ss]aid|[Ww]anted|[Hh]eard|[Oo]wed|[Ww]hoever)(?![a-z])"
-"""Words that have a standard one in the field, in prose and as a part of an identifier."""
+PRIVATE = r"(?<![a-zA-Z])(?:[Tt]old|[Ss]aid|[Ww]anted(?!By=)|[Hh]eard|[Oo]wed|[Ww]hoever)(?![a-z])"
+"""Words that have a standard one in the field, in prose and as a part of an identifier; `WantedBy=` is systemd's."""
 
 
 def texts() -> Iterator[tuple[str, str]]:

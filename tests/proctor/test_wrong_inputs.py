@@ -17,7 +17,9 @@ from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
 from tests.tables import each_row
 
-COMMANDS = "run, up, web, doctor, record, replay, runs, show, cost, resume, setup, health, serve, ls, ps"
+COMMANDS = (
+    "run, up, web, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, ls, ps"
+)
 KINDS = "claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE"
 DURATION = "a duration such as 90, '30s' or '1h30m'"
 ID = "3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7"

@@ -144,7 +144,22 @@ def build_app() -> App:
     app = App(
         name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=version_line
     )
-    for command in (run, up, web, doctor, record, replay, runs, show, cost, resume, setup, health, serve):
+    for command in (
+        run,
+        up,
+        web,
+        doctor,
+        record,
+        replay,
+        runs,
+        show,
+        cost,
+        resume,
+        service,
+        setup,
+        health,
+        serve,
+    ):
         app.command(command)
     for name, verb in VERBS.items():  # named in the help; `dispatch` runs them
         app.command(App(name=name, help=verb.summary))
@@ -170,7 +185,14 @@ def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOp
     return run_command(agent, prompt, options)
 
 
-def up(fleet: str, /, *, strict: Flag = False, fresh: Flag = False) -> int:
+def up(
+    fleet: str,
+    /,
+    *,
+    strict: Flag = False,
+    fresh: Flag = False,
+    detach: Annotated[Flag, Parameter(name=("--detach", "-d"))] = False,
+) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
 
     Ends when every prompt is answered; an agent without one runs until Ctrl-C. A run that was cut short by a kill, a crash or SIGTERM is
@@ -184,7 +206,15 @@ def up(fleet: str, /, *, strict: Flag = False, fresh: Flag = False) -> int:
         Stop when an agent cannot start or is restarted too often. Default: continue with the others.
     fresh
         Begin anew also where a run was cut short.
+    detach
+        Run in the background, and return when the fleet can be reached (proctor ps).
     """
+    if detach:
+        with loading():
+            from proctor.cli.commands.detach import detach_command
+
+        flags = {"--strict": strict, "--fresh": fresh}
+        return detach_command(fleet, [flag for flag, is_set in flags.items() if is_set])
     with loading():
         from proctor.cli.commands.up import up_command
 
@@ -220,6 +250,28 @@ def serve(*, options: ServeOptions = ServeOptions()) -> int:
         from proctor.cli.commands.serve import serve_command
 
     return serve_command(options)
+
+
+def service(action: Literal["install", "remove"], fleet: str, /, *, dry_run: Flag = False) -> int:
+    """Make a fleet a service of your systemd, which starts it with the machine and restarts it when it dies.
+
+    Writes or removes a unit of the user and says what to run then. The service runs proctor up.
+
+    Parameters
+    ----------
+    action
+        Write the unit, or remove it.
+    fleet
+        The fleet file (TOML).
+    dry_run
+        Print the unit, and write nothing.
+    """
+    with loading():
+        from proctor.cli.commands.service import install_command, remove_command
+
+    if action == "remove":
+        return remove_command(fleet)
+    return install_command(fleet, dry_run=dry_run)
 
 
 def setup(*, options: SetupOptions = SetupOptions()) -> int:

@@ -6,6 +6,7 @@ Signals are handled until the work has ended, also while it stops.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +14,7 @@ import attrs
 import trio
 
 from proctor.cli.exit_status import BY_SIGNAL
+from proctor.cli.service_manager import ServiceManager
 
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -33,8 +35,10 @@ def _nothing() -> None:
 
 @attrs.define
 class Interrupts:
-    """The signals of one command. `first` is the first one; the work sets `kill` when there is something to kill."""
+    """The signals of one command. `first` is the first one; the work sets `kill` when there is something to kill, and calls
+    `manager.ready` when it has started."""
 
+    manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(os.environ))
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     kill: Callable[[], None] = _nothing
     first: signal.Signals | None = None
@@ -48,6 +52,7 @@ class Interrupts:
     def on_signal(self, number: signal.Signals) -> None:
         """Stop for the first signal."""
         self.first = number
+        self.manager.stopping(f"stopping by {number.name}")
         self.scope.cancel(number.name)
         if self._last is not None:
             self.limit_output(self._last)
@@ -75,6 +80,7 @@ async def interruptible(
         # started, not spawned: a signal between the two would still have its default action and kill us
         await nursery.start(_listen, interrupts, notify)
         nursery.start_soon(background)
+        nursery.start_soon(interrupts.manager.keep_alive)
         # the work has its own scope for the first signal; this nursery must live on to hear the second
         status = await work(interrupts)
         nursery.cancel_scope.cancel("the command is over")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -153,7 +153,7 @@ class Command:
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     # in the outer nursery too: it answers while the tree stops
                     following.start_soon(self._serve_control, sup)
-                    await self._conduct(sup)
+                    await self._conduct(sup, partial(interrupts.manager.ready, f"{fleet.name} runs"))
             if interrupts.first in (None, signal.SIGINT):
                 await self._run.finish()
         except MaxRestartsExceeded as error:
@@ -161,7 +161,7 @@ class Command:
         except StoreError as error:
             self._fail(str(error), FAILED)
 
-    async def _conduct(self, sup: Supervisor) -> None:
+    async def _conduct(self, sup: Supervisor, ready: Callable[[], None]) -> None:
         if self._run.is_continued:
             text = f"continues the run of {self._run.begun}; --fresh begins anew"
             self._show_line(self._narrator.note(text))
@@ -173,6 +173,8 @@ class Command:
             async with trio.open_nursery() as asking:
                 if not await self._start(sup, asking, nursery):
                     asking.cancel_scope.cancel("a child did not start")
+                else:
+                    ready()
                 with idling:
                     await self._unavailable.wait_unavailable(
                         m.name for m in self._members.values() if m.prompt is None

@@ -138,7 +138,7 @@ class Service:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
                     await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
-                    await self._serve(server, where, sup, interrupts.scope)
+                    await self._serve(server, where, sup, interrupts)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
@@ -148,7 +148,7 @@ class Service:
         return self._status
 
     async def _serve(
-        self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
+        self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, interrupts: Interrupts
     ) -> None:
         hooks = self._hooks(sup)
         async with (
@@ -167,8 +167,9 @@ class Service:
                 await self._errors.say(self.control.note)
             await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
-            with scope:
-                await self._work(sup, gateway)
+            with interrupts.scope:
+                ready = partial(interrupts.manager.ready, f"{self._fleet.name} is served on {_shown(where)}")
+                await self._work(sup, gateway, ready)
             self._stopping = now = trio.current_time()
             # set now, so that it also bounds the drain and the stop of the tree
             self._late.deadline = now + self._grace + LAST
@@ -188,10 +189,11 @@ class Service:
         self._rooms.kill()
         sup.ref.kill()
 
-    async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
+    async def _work(self, sup: Supervisor, gateway: Gateway, ready: Callable[[], None]) -> None:
         async with trio.open_nursery() as nursery:
             if await self._start(sup, gateway, nursery):
                 gateway.probes.not_ready = None
+                ready()
                 await wait_any(sup.wait_stopped, self._unavailable.wait_unavailable)
             nursery.cancel_scope.cancel("nothing is left to be served")
         if self._unavailable.all_unavailable:
