@@ -140,8 +140,7 @@ class AgentActor(Actor):
             case Submit(pending):
                 return self._accept(pending, from_)
             case GetStatus():
-                pid = self.process.pid if self.process is not None else None
-                return self.state.now(pid=pid, incarnation=self.incarnation)
+                return self.state.now(incarnation=self.incarnation)
             case GetLog():
                 return self.state.log
             case GetRequests():
@@ -235,7 +234,7 @@ class AgentActor(Actor):
             await process.stop("recording")
             raise failure
         # Only a ready process is the agent's; until here messages find none.
-        self.process = process
+        self.process, self.state.pid = process, process.pid
         if resume is None:
             self.state.total_cost_usd = 0.0  # a new conversation
         else:
@@ -256,7 +255,7 @@ class AgentActor(Actor):
         self.send_info(ProcessEnded(process.number))
 
     def _on_process_ended(self, process: AgentProcess) -> Stop | None:
-        reason, self.process = process.exit or Normal(), None
+        reason, self.process, self.state.pid = process.exit or Normal(), None, None
         # A control request that waits for the prompt to be written must not wait for a dead process.
         self._written.set()
         pending = self.state.current

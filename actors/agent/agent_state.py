@@ -57,7 +57,7 @@ def _ignore(news: object) -> None:
 @attrs.define
 class AgentState:
     """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `requests` are
-    those that the tree keeps, `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
+    those that the tree keeps, `pid` is that of the running process, `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -66,6 +66,7 @@ class AgentState:
     session_lock: SessionLock
     logger: AgentLogger
     session_id: str | None = None
+    pid: int | None = None
     current: Request | None = None
     waiting: deque[Request] = attrs.field(factory=deque[Request])
     expense: Expense = attrs.field(factory=Expense)
@@ -163,9 +164,9 @@ class AgentState:
             self.logger.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
-    def now(self, *, pid: int | None, incarnation: int) -> Status:
+    def now(self, *, incarnation: int) -> Status:
         """The status, with the facts of the running incarnation."""
-        return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
+        return attrs.evolve(self.status, pid=self.pid, queued=len(self.waiting), incarnation=incarnation)
 
     def backoff_status(self) -> Status:
         """The status before a restart. The evidence is the exit reason of the last incarnation."""

@@ -11,6 +11,7 @@ from typing import TypeVar, overload
 
 import trio
 
+from proctor.actors.agent.agent_state import AgentState
 from proctor.actors.agent.approval_queue import ApprovalQueue, Approvals
 from proctor.actors.agent.messages import (
     Control,
@@ -291,6 +292,12 @@ class Agent:
             return Status(name=self.name, state="backoff") if state is None else state.backoff_status()
         assert isinstance(status, Status)
         return status
+
+    def kept_state(self) -> AgentState | None:
+        """What it keeps over its restarts, read without asking it; None where no start of it is due. For those who only look."""
+        if isinstance(self._address, Ref):
+            return None
+        return self._address.kept().get("state")
 
     async def memory(self) -> Memory | None:
         """The machine's memory that its processes hold now; None when none runs, and on systems other than Linux.

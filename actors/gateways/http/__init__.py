@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from proctor.actors.gateways.http.auth import AuthMiddleware, check_listen_address
 from proctor.actors.gateways.http.endpoints import application
-from proctor.actors.gateways.http.gateway import Gateway, Hooks, Lifecycle, open_gateway
+from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
+from proctor.actors.gateways.http.lifecycle import Lifecycle
 from proctor.actors.gateways.http.probes import CanAnswer, Check, HealthChecks, Probes
 from proctor.actors.gateways.http.session_turns import SessionTurns
 

@@ -6,6 +6,7 @@ disconnects before its end, unless it was requested with `Prefer: respond-async`
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -22,7 +23,9 @@ from starlette.routing import Route
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
-from proctor.actors.gateways.http.gateway import Command, Gateway
+from proctor.actors.gateways.http.fleet_view import write_changes
+from proctor.actors.gateways.http.gateway import Gateway
+from proctor.actors.gateways.http.lifecycle import Command
 from proctor.actors.gateways.http.operations import OPERATIONS, STREAM, body_schemas, openapi
 from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http, problem
 from proctor.actors.gateways.http.request_body import JSON, json_response, read
@@ -262,6 +265,31 @@ class Endpoints:
         facts = {"agent": agent.name, "id": id, "tool": approval.tool, "decision": body.decision}
         self._gateway.hooks.log("approval answered", facts)
         return json_response(r.DecisionRecord(id=id, settled=approval.settled or ""))
+
+    async def list_all_approvals(self, request: Request) -> Response:
+        kept = (agent.kept_state() for _, agent in sorted(self._gateway.agents.items()))
+        records = tuple(
+            r.approval_record(one) for state in kept if state is not None for one in state.approvals.open()
+        )
+        return json_response(r.ApprovalList(approvals=records))
+
+    # -- the fleet
+
+    async def show_fleet(self, request: Request) -> Response:
+        return json_response(self._gateway.view.snapshot())
+
+    async def follow_fleet(self, request: Request) -> Response:
+        known = _parse_position(request.query_params.get("since"), "since")
+        seen = _parse_position(request.headers.get("last-event-id"), "Last-Event-ID")
+        view, closing, pause = self._gateway.view, self._gateway.closing, self._gateway.heartbeat
+        source = partial(write_changes, view, known if seen is None else seen, closing, pause)
+        return EventStream(nullcontext(source), "", self._gateway.hooks.log)
+
+    async def shut_down(self, request: Request) -> Response:
+        body = await self._read_body(request, r.ShutdownRequest)
+        self._gateway.hooks.log("shutdown requested", {"grace": body.grace})
+        self._gateway.shut_down(body.grace)
+        return json_response(r.ShutdownRecord(pid=os.getpid()), 202)
 
     # -- the server itself
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import trio
@@ -21,6 +21,8 @@ from starlette.routing import BaseRoute
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.durations import format_duration
+from proctor.actors.gateways.http.fleet_view import FleetView
+from proctor.actors.gateways.http.lifecycle import Command, Lifecycle
 from proctor.actors.gateways.http.probes import Check, HealthChecks, Probes
 from proctor.actors.gateways.http.problems import Problem, no_new_work, problem, problem_of
 from proctor.actors.gateways.http.request_body import LIMIT
@@ -31,12 +33,8 @@ from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import CancelSignal, InFlight
-from proctor.actors.specs import Supervisor
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.supervision import Supervisor as Nested
-
-Command = Literal["stop", "start", "restart"]
 
 POLL = 0.25
 """Seconds between two checks for parked agents during the grace period."""
@@ -48,41 +46,6 @@ def _no_log(what: str, facts: Mapping[str, Any]) -> None:
     return
 
 
-@attrs.frozen
-class Lifecycle:
-    """Stops and starts agents of `tree`; `paths` has the path of each below it, by name.
-
-    The supervisor of an agent carries out the command itself, so no restart is counted and its other children are not
-    affected. Commands to one supervisor run one after the other. A stopped agent stays down until it is started.
-    """
-
-    tree: Supervisor
-    paths: Mapping[str, str]
-
-    async def stop(self, agent: str) -> None:
-        """Stop it step by step. Does nothing when it is down."""
-        supervisor, id = self._find(agent)
-        await supervisor.terminate_child(id)
-
-    async def start(self, agent: str) -> None:
-        """Start one that is down. Raises `Running`, `Restarting`, `StartError`; `NotFound` for a temporary one that has ended."""
-        supervisor, id = self._find(agent)
-        await supervisor.restart_child(id)
-
-    async def restart(self, agent: str) -> None:
-        """Stop it and start it again. Raises as `start` does, and `Problem` for a temporary one, which keeps running."""
-        supervisor, id = self._find(agent)
-        if (await supervisor.get_childspec(id)).restart == "temporary":
-            detail = f"agent {agent!r} is temporary: its supervisor removes it when it ends and cannot start it again"
-            raise problem(409, "temporary", detail, "stop it instead")
-        await supervisor.terminate_child(id)
-        await supervisor.restart_child(id)
-
-    def _find(self, agent: str) -> tuple[Nested, str]:
-        above, _, id = self.paths[agent].rpartition("/")
-        return (self.tree.supervisor(above) if above else self.tree), id
-
-
 @attrs.frozen(kw_only=True)
 class Hooks:
     """Options of a gateway.
@@ -91,7 +54,7 @@ class Hooks:
     the command line of each agent, by agent. `absent` has the reason why an
     agent cannot start, by name, and may change. `metrics` makes the text of `/metrics`. `routes` are served as well, and
     `visits` counts their requests in flight. `session_turns` runs turns in sessions; its owner opens and closes it.
-    `lifecycle` stops and starts agents. `log` is called when a turn or stream ends, and when an operator acts.
+    `lifecycle` stops and starts agents, `shutdown` the whole host, without waiting. `log` is called when a turn or stream ends, and when an operator acts.
     """
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
@@ -103,6 +66,7 @@ class Hooks:
     visits: InFlight = attrs.field(factory=InFlight)
     session_turns: SessionTurns | None = None
     lifecycle: Lifecycle | None = None
+    shutdown: Callable[[], None] | None = None
     log: LogCall = _no_log
 
 
@@ -117,6 +81,7 @@ class Gateway:
     limit: int
     heartbeat: float
     nursery: trio.Nursery
+    view: FleetView
     closing: CancelSignal = attrs.field(factory=CancelSignal)
     encoded_events: EncodedEvents = attrs.field(factory=EncodedEvents)
 
@@ -160,6 +125,24 @@ class Gateway:
         await done.wait()
         if problems:
             raise problems[0]
+
+    def shut_down(self, grace: float) -> None:
+        """Stop the host when running turns have had `grace` seconds. Raises `Problem` when it cannot be stopped from here."""
+        if (stop := self.hooks.shutdown) is None:
+            detail = "this server cannot be stopped by a request"
+            raise problem(422, "not-possible", detail, "stop the program that it belongs to")
+        self.probes.stopping = self.probes.stopping or "the server is stopping"
+        self.nursery.start_soon(self._shut_down, grace, stop)
+
+    async def _shut_down(self, grace: float, stop: Callable[[], None]) -> None:
+        with trio.move_on_after(grace):
+            # turns that were not requested here have the grace as well
+            while self._is_working():  # noqa: ASYNC110  # nothing signals the end of the last of all turns
+                await trio.sleep(POLL)  # nothing signals the end of the last of all turns
+        stop()
+
+    def _is_working(self) -> bool:
+        return any(record.state in ("working", "blocked") for record in self.view.refresh())
 
     def check_takes_work(self) -> None:
         """Raise `Problem` while the server is stopping."""
@@ -239,5 +222,6 @@ async def open_gateway(
         can_answer = Readiness(agents, hooks.needs, hooks.absent).check
         checks = HealthChecks(hooks.checks, nursery, alarms=alarms, agents=can_answer)
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
-        yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
+        with FleetView(agents, hooks.lifecycle, hooks.absent) as view:
+            yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery, view)
         nursery.cancel_scope.cancel("the gateway is closed")

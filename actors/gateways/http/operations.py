@@ -72,6 +72,10 @@ LAST = Parameter(
     "The position of the last event that was received; takes precedence over `since`.",
     NUMBER,
 )
+SEQUENCE = Parameter(
+    "since", "query", "The number of the last change that is known; default: the last one.", NUMBER
+)
+LAST_CHANGE = Parameter("Last-Event-ID", "header", "The same; takes precedence over `since`.", NUMBER)
 FOLLOW = Parameter(
     "follow",
     "query",
@@ -121,6 +125,15 @@ OPERATIONS: tuple[Operation, ...] = (
               responses={200: (r.ApprovalList, STREAM)}, errors=(422,)),
     Operation(method="POST", path="/agents/{name}/approvals/{id}", endpoint="decide", body=r.DecisionRequest,
               summary="Allow or deny a tool.", responses={200: (r.DecisionRecord,)}, parameters=(NAME, APPROVAL), errors=(409,)),
+    Operation(method="GET", path="/fleet", endpoint="show_fleet", summary="Show the whole fleet at one moment.",
+              responses={200: (r.FleetRecord,)}),
+    Operation(method="GET", path="/fleet/changes", endpoint="follow_fleet", parameters=(SEQUENCE, LAST_CHANGE), errors=(400,),
+              summary="Follow what changes in the fleet: `agent` and `tree` have the new record, `snapshot` says to take a new one.",
+              responses={200: (STREAM,)}),
+    Operation(method="GET", path="/approvals", endpoint="list_all_approvals", summary="List the open approvals of all agents.",
+              responses={200: (r.ApprovalList,)}),
+    Operation(method="POST", path="/shutdown", endpoint="shut_down", body=r.ShutdownRequest,
+              summary="Stop the host in order, as SIGTERM does, when running turns have had their grace.", responses={202: (r.ShutdownRecord,)}),
     Operation(method="GET", path="/openapi.json", endpoint="document", summary="Return this document.", responses={200: ("application/json",)}),
     Operation(method="GET", path="/healthz", endpoint="alive", summary="Liveness: 200 at once, with the results of the last health checks. Needs no token.",
               responses={200: (r.HealthRecord,)}),

@@ -78,6 +78,51 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
+class FleetAgentRecord(AgentRecord, frozen=True, kw_only=True):
+    """An agent of a fleet. `since`: when it came into its state (Unix seconds), in place of `seconds`; `restarts` by its supervisor;
+    `last_exit`: how its last incarnation ended; `approvals`: the open ones."""
+
+    path: str
+    since: float | None = None
+    restarts: int = 0
+    last_exit: str | None = None
+    approvals: int = 0
+
+
+class TreeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A supervisor or another child of a fleet with its `state`, or an `agent`, whose own record has that, and what is below it."""
+
+    id: str
+    path: str
+    agent: str | None = None
+    state: str | None = None
+    restarts: int = 0
+    children: tuple[TreeRecord, ...] = ()
+
+
+class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A fleet at one moment. `since`: when its host began to serve it (ISO 8601); `sequence`: the number of its last change."""
+
+    fleet: str
+    pid: int
+    since: str
+    sequence: int
+    agents: tuple[FleetAgentRecord, ...]
+    tree: TreeRecord | None = None
+
+
+class ShutdownRequest(RequestBody, frozen=True, kw_only=True):
+    """The end of the host. `grace`: seconds that running turns have."""
+
+    grace: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+
+
+class ShutdownRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that is stopping."""
+
+    pid: int
+
+
 class AgentList(msgspec.Struct, frozen=True, kw_only=True):
     """All agents of the server."""
 
@@ -215,7 +260,7 @@ class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
-    """The open approvals of an agent."""
+    """The open approvals of an agent, or of all, the oldest of each first."""
 
     approvals: tuple[ApprovalRecord, ...]
 
@@ -242,7 +287,7 @@ class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-def _record(kind: type[Record], source: object, **other: Any) -> Record:
+def record_of(kind: type[Record], source: object, **other: Any) -> Record:
     """A record with the attributes of `source` that have its names, and `other` fields."""
     names = [name for name in kind.__struct_fields__ if name not in other]
     return kind(**{name: getattr(source, name) for name in names}, **other)
@@ -251,12 +296,12 @@ def _record(kind: type[Record], source: object, **other: Any) -> Record:
 def agent_record(status: Status) -> AgentRecord:
     """The record of a status; times on Trio's clock become durations."""
     seconds = round(trio.current_time() - status.since, 3) if status.since else None
-    return _record(AgentRecord, status, seconds=seconds)
+    return record_of(AgentRecord, status, seconds=seconds)
 
 
 def answer_record(answer: Answer) -> AnswerRecord:
     """The record of an answer."""
-    return _record(AnswerRecord, answer, delivery=delivery_record(answer.delivery))
+    return record_of(AnswerRecord, answer, delivery=delivery_record(answer.delivery))
 
 
 def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
@@ -266,10 +311,10 @@ def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
 
 def receipt_record(receipt: Receipt) -> ReceiptRecord:
     """The record of a receipt."""
-    return _record(ReceiptRecord, receipt)
+    return record_of(ReceiptRecord, receipt)
 
 
 def approval_record(approval: Approval) -> ApprovalRecord:
     """The record of an open approval."""
     left = round(max(0.0, approval.deadline - trio.current_time()), 3)
-    return _record(ApprovalRecord, approval, seconds_left=left)
+    return record_of(ApprovalRecord, approval, seconds_left=left)

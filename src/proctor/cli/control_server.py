@@ -5,8 +5,10 @@ Imported only to serve, because it needs the extra `http`.
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 
 import trio
 
@@ -21,6 +23,7 @@ from proctor.actors.serving.in_flight import InFlight
 from proctor.actors.specs import Supervisor
 from proctor.actors.web_server.listening import endpoint_of
 from proctor.actors.web_server.server import serve
+from proctor.cli.interrupts import Interrupts
 
 GRACE = 0.1
 """Seconds in which the last responses are sent when the tree has ended."""
@@ -31,7 +34,13 @@ def handles_of(fleet: Fleet, sup: Supervisor) -> dict[str, Agent]:
     return {member.name: sup.agent(member.name) for _, member in fleet.members("")}
 
 
-def hooks_of(fleet: Fleet, sup: Supervisor, plans: Mapping[str, Plan], absent: Mapping[str, str]) -> Hooks:
+def hooks_of(
+    fleet: Fleet,
+    sup: Supervisor,
+    plans: Mapping[str, Plan],
+    absent: Mapping[str, str],
+    interrupts: Interrupts,
+) -> Hooks:
     """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name."""
     visits = InFlight()
     models = {name: CompletionModel.make(agent) for name, agent in handles_of(fleet, sup).items()}
@@ -41,6 +50,8 @@ def hooks_of(fleet: Fleet, sup: Supervisor, plans: Mapping[str, Plan], absent: M
         absent=absent,
         routes=routes(models, visits),
         visits=visits,
+        # as the signal: all hosts stop in one way
+        shutdown=partial(interrupts.on_signal, signal.SIGTERM),
         lifecycle=Lifecycle(sup, {member.name: path[1:] for path, member in fleet.members("")}),
     )
 
@@ -52,11 +63,11 @@ async def serve_gateway(gateway: Gateway, opened: socket.socket, shutdown: trio.
 
 
 async def serve_control(
-    opened: socket.socket, fleet: Fleet, sup: Supervisor, absent: Mapping[str, str]
+    opened: socket.socket, fleet: Fleet, sup: Supervisor, absent: Mapping[str, str], interrupts: Interrupts
 ) -> None:
     """Serve a running fleet on its control socket until its tree has ended."""
     plans = {member.name: plan_of(member.spec()) for _, member in fleet.members("")}
-    hooks, shutdown = hooks_of(fleet, sup, plans, absent), trio.Event()
+    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts), trio.Event()
     async with open_gateway(handles_of(fleet, sup), hooks) as gateway, trio.open_nursery() as nursery:
         nursery.start_soon(serve_gateway, gateway, opened, shutdown)
         await sup.wait_stopped()

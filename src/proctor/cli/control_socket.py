@@ -19,6 +19,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.specs import Supervisor
 from proctor.actors.web_server.listening import AddressInUse, bound
+from proctor.cli.interrupts import Interrupts
 from proctor.cli.recordings import own_socket
 from proctor.cli.usage_errors import missing_of
 
@@ -37,11 +38,12 @@ class ControlSocket:
         self,
         fleet: Fleet,
         sup: Supervisor,
+        interrupts: Interrupts,
         *,
         absent: Mapping[str, str],
         notify: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Serve the running tree of a fleet until it has ended. `absent` has why an agent is left out, by name; `notify` shows a
+        """Serve the running tree of a fleet until it has ended; a request can interrupt it. `absent` has why an agent is left out, by name; `notify` shows a
         line to the user."""
         if self.note:
             await notify(self.note)
@@ -49,7 +51,7 @@ class ControlSocket:
             return
         # in a thread: it takes as long as the start of a few agents, which must not wait for it
         server: Any = await trio.to_thread.run_sync(import_module, SERVER, abandon_on_cancel=True)
-        await server.serve_control(self.opened, fleet, sup, absent)
+        await server.serve_control(self.opened, fleet, sup, absent, interrupts)
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class Service:
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
-        self._control = ControlSocket()
+        self._control, self._interrupts = ControlSocket(), Interrupts()
 
     async def run(self, interrupts: Interrupts) -> int:
         """Run the server to its end and return the exit status."""
@@ -133,7 +133,7 @@ class Service:
             return await self._run(interrupts)
 
     async def _run(self, interrupts: Interrupts) -> int:
-        interrupts.kill = self._kill
+        interrupts.kill, self._interrupts = self._kill, interrupts
         # before the agents of the fleet start: their tools could read the token out of this process
         if any(
             server is not None and server.token.value is not None
@@ -190,7 +190,12 @@ class Service:
                     await around.start(SupervisorLogger(fleet, self._unavailable, _log).follow, supervisor)
                     absent = self._unavailable.why
                     serve = partial(
-                        self._control.serve, fleet, supervisor, absent=absent, notify=_log_message
+                        self._control.serve,
+                        fleet,
+                        supervisor,
+                        self._interrupts,
+                        absent=absent,
+                        notify=_log_message,
                     )
                     around.start_soon(serve)
                 async with trio.open_nursery() as nursery:

@@ -152,7 +152,7 @@ class Command:
                     # with the tree, in an outer nursery
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     # in the outer nursery too: it answers while the tree stops
-                    following.start_soon(self._serve_control, sup)
+                    following.start_soon(self._serve_control, sup, interrupts)
                     await self._conduct(sup, partial(interrupts.manager.ready, f"{fleet.name} runs"))
             if interrupts.first in (None, signal.SIGINT):
                 await self._run.finish()
@@ -241,9 +241,9 @@ class Command:
         self._messages.append(message)
         self._status = status
 
-    async def _serve_control(self, sup: Supervisor) -> None:
+    async def _serve_control(self, sup: Supervisor, interrupts: Interrupts) -> None:
         absent = self._unavailable.why
-        await self._control.serve(self._fleet, sup, absent=absent, notify=self.show_message)
+        await self._control.serve(self._fleet, sup, interrupts, absent=absent, notify=self.show_message)
 
     # -- display
 

@@ -150,7 +150,7 @@ class Service:
     async def _serve(
         self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, interrupts: Interrupts
     ) -> None:
-        hooks = self._hooks(sup)
+        hooks = self._hooks(sup, interrupts)
         async with (
             open_gateway(handles_of(self._fleet, sup), hooks) as gateway,
             trio.open_nursery() as serving,
@@ -231,9 +231,9 @@ class Service:
         pools = self._rooms.pools.statistics
         return PrometheusExporter(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses).render
 
-    def _hooks(self, sup: Supervisor) -> Hooks:
+    def _hooks(self, sup: Supervisor, interrupts: Interrupts) -> Hooks:
         return attrs.evolve(
-            hooks_of(self._fleet, sup, self._plans, self._unavailable.why),
+            hooks_of(self._fleet, sup, self._plans, self._unavailable.why, interrupts),
             alarms={"fleet": self._unavailable.check},
             metrics=self._metrics_text(),
             session_turns=self._rooms,

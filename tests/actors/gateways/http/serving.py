@@ -146,6 +146,7 @@ async def served(
     seconds: float = 30.0,
     entrance: Mapping[str, Any] | None = None,
     budget: proctor.Budget | None = None,
+    intensity: int = 1,
     **serving: Any,
 ) -> AsyncGenerator[Served]:
     told: list[tuple[str, Mapping[str, Any]]] = []
@@ -156,7 +157,7 @@ async def served(
         telling.unpark_all()
 
     with trio.fail_after(seconds), bound(Endpoint()) as opened:
-        async with proctor.open_supervisor(specs or [spoken()], budget=budget) as sup:
+        async with proctor.open_supervisor(specs or [spoken()], budget=budget, intensity=intensity) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
             lifecycle = Lifecycle(sup, {spec.id: spec.id for spec in specs})
             given: dict[str, Any] = {"lifecycle": lifecycle, **(hooks or {})}
