@@ -138,7 +138,7 @@ class Gateway:
         with trio.move_on_after(grace):
             # turns that were not requested here have the grace as well
             while self._is_working():  # noqa: ASYNC110  # nothing signals the end of the last of all turns
-                await trio.sleep(POLL)  # nothing signals the end of the last of all turns
+                await trio.sleep(POLL)
         stop()
 
     def _is_working(self) -> bool:
