@@ -32,8 +32,7 @@ START_TIMEOUT = 60
 
 EntryState = Literal["absent", "current", "outdated", "foreign"]
 """An entry is ours when it starts `proctor serve`: `current` with the same command, else `outdated`."""
-Goal = Literal["register", "force_register", "remove", "force_remove"]
-"""The forced goals also replace or remove an entry of another program."""
+Goal = Literal["register", "remove"]
 Action = Literal["add", "replace", "remove", "keep", "refuse"]
 
 ACTIONS: Mapping[tuple[Goal, EntryState], Action] = {
@@ -41,20 +40,12 @@ ACTIONS: Mapping[tuple[Goal, EntryState], Action] = {
     ("register", "current"): "keep",
     ("register", "outdated"): "replace",
     ("register", "foreign"): "refuse",
-    ("force_register", "absent"): "add",
-    ("force_register", "current"): "keep",
-    ("force_register", "outdated"): "replace",
-    ("force_register", "foreign"): "replace",
     ("remove", "absent"): "keep",
     ("remove", "current"): "remove",
     ("remove", "outdated"): "remove",
     ("remove", "foreign"): "refuse",
-    ("force_remove", "absent"): "keep",
-    ("force_remove", "current"): "remove",
-    ("force_remove", "outdated"): "remove",
-    ("force_remove", "foreign"): "remove",
 }
-"""Goal x state of the existing entry → action."""
+"""Goal x state of the existing entry → action. By force an entry of another program is treated as an outdated one of ours."""
 
 Entry = Mapping[str, Any]
 
@@ -102,10 +93,12 @@ def _name_is_plain(instance: object, attribute: attrs.Attribute[str], value: str
 
 @attrs.frozen(kw_only=True)
 class SetupRequest:
-    """The request for every client: the server's `name`, its command `argv`, and the goal; `dry_run` changes nothing."""
+    """The request for every client: the server's `name`, its command `argv`, and the goal, `force` also for an entry of another
+    program; `dry_run` changes nothing."""
 
     argv: tuple[str, ...]
     goal: Goal = "register"
+    force: bool = False
     name: str = attrs.field(default=NAME, validator=_name_is_plain)
     dry_run: bool = False
 
@@ -167,7 +160,7 @@ def _applied(client: Client, request: SetupRequest, location: Location) -> Regis
     path = (client.key, request.name)
     entry = _entry(settings, path)
     state = _entry_state(client, entry, request.argv)
-    action = ACTIONS[request.goal, state]
+    action = ACTIONS[request.goal, "outdated" if request.force and state == "foreign" else state]
     result = Registration(client=client.name, path=location.path, action=action)
     if action == "refuse":
         why = f"its server {request.name!r} belongs to another program; use --force or another --name"
@@ -236,7 +229,7 @@ def _lines(client: Client, path: Sequence[str], action: Action, request: SetupRe
 
 
 def _by_hand(client: Client, request: SetupRequest, path: Sequence[str]) -> tuple[str, ...]:
-    if request.goal in ("remove", "force_remove"):
+    if request.goal == "remove":
         return ()
     return tuple(client.file_format.lines(path, client.entry(request.argv)))
 

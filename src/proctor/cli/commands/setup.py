@@ -31,14 +31,6 @@ from proctor.cli.parameters import SetupOptions, listed
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import printable
 
-GOALS: Mapping[tuple[bool, bool], Goal] = {
-    (False, False): "register",
-    (False, True): "force_register",
-    (True, False): "remove",
-    (True, True): "force_remove",
-}
-"""`--remove` x `--force` → the goal."""
-
 RESULTS: Mapping[tuple[Action, bool], str] = {
     ("add", False): "registered",
     ("add", True): "would register",
@@ -57,8 +49,8 @@ def setup_command(options: SetupOptions) -> int:
 
 def _request(options: SetupOptions) -> SetupRequest:
     argv = (*own_command(sys.argv[0]), "serve", *_served(options))
-    goal = GOALS[options.remove, options.force]
-    return SetupRequest(argv=argv, goal=goal, name=options.name, dry_run=options.dry_run)
+    goal: Goal = "remove" if options.remove else "register"
+    return SetupRequest(argv=argv, goal=goal, force=options.force, name=options.name, dry_run=options.dry_run)
 
 
 def _served(options: SetupOptions) -> Iterator[str]:
