@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
@@ -35,7 +35,14 @@ from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.supervisor import following, nested_spec, run_nested
 from proctor.runtime.supervision.tree import Tree
 
-Handle = TypeVar("Handle", bound="DynamicSupervisor")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Handle = TypeVar("Handle", bound="DynamicSupervisor", default="DynamicSupervisor")
+else:  # the default of a type variable is for checkers, and of Python 3.13
+    from typing import TypeVar
+
+    Handle = TypeVar("Handle")
 
 
 class DynamicLoop(SupervisorLoop):
@@ -98,14 +105,9 @@ class DynamicLoop(SupervisorLoop):
 class DynamicSupervisor(AnySupervisor):
     """The handle on a supervisor whose children come and go, each known by its `Ref`."""
 
-    def __init__(self, loop: DynamicLoop) -> None:
-        super().__init__(loop)
-        self._dynamic = loop
-
-    def follow(self, loop: SupervisorLoop) -> None:
-        """Stand for another incarnation of the same supervisor. For the runtime."""
-        super().follow(loop)
-        self._dynamic = cast("DynamicLoop", loop)
+    @property
+    def _dynamic(self) -> DynamicLoop:
+        return cast("DynamicLoop", self._loop)
 
     async def start_child(self, spec: ChildSpec) -> Ref:
         """Start a child, of any id; of a start that ignores, the `Ref` has ended already.
@@ -184,33 +186,6 @@ def dynamic_supervisor_spec(
     return nested_spec(id, NestedDynamic(flags), spec)
 
 
-@overload
-def open_dynamic_supervisor(
-    *,
-    max_children: int | None = ...,
-    extra_arguments: Iterable[Any] = ...,
-    intensity: int = ...,
-    period: float = ...,
-    auto_shutdown: AutoShutdown = ...,
-    name: str | None = ...,
-    seed: int | None = ...,
-) -> AbstractAsyncContextManager[DynamicSupervisor]: ...
-
-
-@overload
-def open_dynamic_supervisor(
-    *,
-    max_children: int | None = ...,
-    extra_arguments: Iterable[Any] = ...,
-    intensity: int = ...,
-    period: float = ...,
-    auto_shutdown: AutoShutdown = ...,
-    name: str | None = ...,
-    handle: Callable[[DynamicLoop], Handle],
-    seed: int | None = ...,
-) -> AbstractAsyncContextManager[Handle]: ...
-
-
 def open_dynamic_supervisor(
     *,
     max_children: int | None = None,
@@ -219,9 +194,9 @@ def open_dynamic_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
-    handle: Callable[[DynamicLoop], AnySupervisor] = DynamicSupervisor,
+    handle: Callable[[DynamicLoop], Handle] = DynamicSupervisor,  # type: ignore[assignment]  # the default of `Handle`
     seed: int | None = None,
-) -> AbstractAsyncContextManager[AnySupervisor]:
+) -> AbstractAsyncContextManager[Handle]:
     """A root dynamic supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     At most `max_children` run or wait for a restart at a time. `extra_arguments` come before each spec's own, at
@@ -237,4 +212,4 @@ def open_dynamic_supervisor(
         extra_arguments=extra_arguments,
     )
     opened = open_root(partial(DynamicLoop, flags, handle), name or "root", seed=seed)
-    return cast("AbstractAsyncContextManager[AnySupervisor]", opened)
+    return cast("AbstractAsyncContextManager[Handle]", opened)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import attrs
 import trio
@@ -36,7 +36,14 @@ from proctor.runtime.supervision.handles import AnySupervisor, Supervisor
 from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 
-Handle = TypeVar("Handle", bound=AnySupervisor)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Handle = TypeVar("Handle", bound=AnySupervisor, default=Supervisor)
+else:  # the default of a type variable is for checkers, and of Python 3.13
+    from typing import TypeVar
+
+    Handle = TypeVar("Handle")
 
 SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]
 
@@ -168,39 +175,6 @@ def supervisor_spec(
     return nested_spec(id, NestedSupervisor(children, flags, timeout), spec)
 
 
-@overload
-def open_supervisor(
-    children: Sequence[ChildSpec] = ...,
-    *,
-    strategy: Strategy = ...,
-    intensity: int = ...,
-    period: float = ...,
-    auto_shutdown: AutoShutdown = ...,
-    stop_order: StopOrder = ...,
-    give_up: GiveUp = ...,
-    name: str | None = ...,
-    restarts: RestartTable = ...,
-    seed: int | None = ...,
-) -> AbstractAsyncContextManager[Supervisor]: ...
-
-
-@overload
-def open_supervisor(
-    children: Sequence[ChildSpec] = ...,
-    *,
-    strategy: Strategy = ...,
-    intensity: int = ...,
-    period: float = ...,
-    auto_shutdown: AutoShutdown = ...,
-    stop_order: StopOrder = ...,
-    give_up: GiveUp = ...,
-    name: str | None = ...,
-    handle: Callable[[SupervisorLoop], Handle],
-    restarts: RestartTable = ...,
-    seed: int | None = ...,
-) -> AbstractAsyncContextManager[Handle]: ...
-
-
 def open_supervisor(
     children: Sequence[ChildSpec] = (),
     *,
@@ -211,10 +185,10 @@ def open_supervisor(
     stop_order: StopOrder = "reverse",
     give_up: GiveUp = "supervisor",
     name: str | None = None,
-    handle: Callable[[SupervisorLoop], AnySupervisor] = Supervisor,
+    handle: Callable[[SupervisorLoop], Handle] = Supervisor,  # type: ignore[assignment]  # the default of `Handle`
     restarts: RestartTable = RESTARTS,
     seed: int | None = None,
-) -> AbstractAsyncContextManager[AnySupervisor]:
+) -> AbstractAsyncContextManager[Handle]:
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `stop_order="parallel"` stops children that do not depend on each other all together, each with
@@ -234,4 +208,4 @@ def open_supervisor(
     check_childspecs(specs, auto_shutdown)
     made = partial(SupervisorLoop, specs, flags, handle=handle)
     opened = open_root(made, name or "root", restarts, seed)
-    return cast("AbstractAsyncContextManager[AnySupervisor]", opened)
+    return cast("AbstractAsyncContextManager[Handle]", opened)

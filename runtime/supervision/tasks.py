@@ -38,7 +38,6 @@ from proctor.runtime.spec import (
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.dynamic import DynamicLoop, NestedDynamic
 from proctor.runtime.supervision.handles import AnySupervisor
-from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.supervisor import nested_spec
 from proctor.runtime.supervision.task import Task
@@ -64,14 +63,9 @@ class _Tie:
 class TaskSupervisor(AnySupervisor):
     """The handle on a supervisor of tasks: async functions that are run as its children."""
 
-    def __init__(self, loop: DynamicLoop) -> None:
-        super().__init__(loop)
-        self._dynamic = loop
-
-    def follow(self, loop: SupervisorLoop) -> None:
-        """Stand for another incarnation of the same supervisor. For the runtime."""
-        super().follow(loop)
-        self._dynamic = cast("DynamicLoop", loop)
+    @property
+    def _dynamic(self) -> DynamicLoop:
+        return cast("DynamicLoop", self._loop)
 
     async def start_child(
         self,
