@@ -18,9 +18,10 @@ SERVING = ("hypercorn", "starlette", "mcp", "jsonschema_rs", "prometheus_client"
 # floor: the packages it may stand on, besides the standard library
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
-    "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
+    # typing_extensions here and below: for type checkers alone, which have stubs of it
+    "runtime": frozenset({"attrs", "trio", "trio_util", "outcome", "typing_extensions"}),
     "actors": frozenset(
-        # outcome is Trio's own, with which a task is woken; the last for type checkers alone, which have stubs of it
+        # outcome is Trio's own, with which a task is woken
         {"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", "outcome", *SERVING, "typing_extensions"}
     ),
 }

@@ -11,23 +11,19 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
 
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
-from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.recording import Recording, RunDirectory
 from proctor.cli.exit_status import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE, status_of
 from proctor.cli.interrupts import not_ignored
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.protocols import opencode
-from proctor.protocols.claude import CLAUDE
-from proctor.protocols.codex import CODEX
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal
 from proctor.runtime.processes import (
     Command,
@@ -46,13 +42,6 @@ FORWARDED_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-DIALECTS: Mapping[str, str] = {
-    CLAUDE_CODE.program: CLAUDE.name,
-    CODEX_CLI.program: CODEX.name,
-    OPENCODE.program: opencode.OPENCODE.name,
-    GEMINI.program: "gemini",
-}
-"""Name of a program → name of its dialect in `meta.json`."""
 _CHUNK = 64 * 1024
 
 
@@ -165,8 +154,9 @@ class RecordedProgram:
         """Run to the end and return the exit status. Raises the error of a failed start, and `RecordingFailed`."""
         program = Path(self._argv[0]).name
         names = sorted(os.environ)
-        cli, number = DIALECTS.get(program, program), int(self._recording.path.name)
-        self._recording.begin(cli=cli, argv=self._argv, environment=names, incarnation=number)
+        number = int(self._recording.path.name)
+        # a dialect has the name of its program, by which a replay finds it
+        self._recording.begin(cli=program, argv=self._argv, environment=names, incarnation=number)
         command = Command(self._argv, os.environ)
         ended: ExitReason | None = None
         try:
