@@ -231,6 +231,10 @@ def record_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return schema if plain else None
 
 
+def _no_greeting(memo: Memo) -> bytes:
+    return b""  # the prompt comes first
+
+
 def _text_alone(memo: Memo, attachment: Attachment) -> bool:
     return False
 
@@ -265,10 +269,10 @@ class Dialect:
 
     name: str
     launch: Callable[[Launch], Command]
-    greet: Callable[[Memo], bytes]
     read: Callable[[Memo, bytes], Out]
     write: Callable[[Memo, AnyRequest], bytes]
     stop: tuple[StopStep, ...]
+    greet: Callable[[Memo], bytes] = _no_greeting
     read_lines: LinesReader | None = None
     read_delta: Callable[[Memo, bytes], TextDelta | None] | None = None
     read_log: Callable[[Memo, bytes], Out] | None = None

@@ -1,12 +1,15 @@
-"""The beginning and the end of a turn as events, with the bookkeeping in the `Memo` that every dialect shares."""
+"""The beginning and the end of a turn as events, with the bookkeeping in the `Memo` that every dialect shares, and the prompt of a
+one-shot run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from proctor.protocols.attachment import whole_text
 from proctor.protocols.dialect import Memo, OpenTurn
-from proctor.protocols.vocabulary import AnyEvent, Ending, TurnEnded, TurnStarted
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import AnyEvent, AnyRequest, Ending, Prompt, TurnEnded, TurnStarted
 
 
 def begin_turn(memo: Memo, prompts: Sequence[str], *, solicited: bool | None = None) -> TurnStarted:
@@ -26,3 +29,13 @@ def refuse_prompt(memo: Memo, prompt: str, ending: Ending, error: str, **fields:
     """The turn of a prompt that the CLI did not take: it begins and ends with the refusal."""
     began = begin_turn(memo, [prompt])
     return [began, end_turn(memo, memo.open_turns[-1], ending, error=error, model=None, **fields)]
+
+
+def write_text(memo: Memo, request: AnyRequest) -> bytes:
+    """`Dialect.write` of a one-shot run: the prompt as text. Raises Misuse for content blocks, and for every other request."""
+    if not isinstance(request, Prompt):
+        raise Misuse(f"a one-shot run does not support {request!r}", request="write")
+    if request.blocks:
+        raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
+    # half a surrogate pair in a prompt has no bytes in UTF-8
+    return whole_text(request.text, request.attachments).encode("utf-8", "replace")

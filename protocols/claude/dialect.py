@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from proctor.protocols import jsonrpc, mcp
-from proctor.protocols.attachment import PAYLOADS, PDF, Attachment, is_picture_or_pdf, parts, whole_text
+from proctor.protocols.attachment import PAYLOADS, PDF, Attachment, is_picture_or_pdf, parts
 from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_delta, read_lines
@@ -28,6 +28,7 @@ from proctor.protocols.claude.schemas import loose_schema
 from proctor.protocols.claude.turns import UUID, used
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import Misuse, checked_argument
+from proctor.protocols.turns import write_text
 from proctor.protocols.vocabulary import (
     AnyRequest,
     Decision,
@@ -264,10 +265,7 @@ def _write_mode(memo: Memo, request: SetPermissionMode) -> bytes:
 
 def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     if memo.mode == "oneshot":
-        if prompt.blocks:
-            raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
-        # Half a surrogate pair in a prompt has no bytes in UTF-8.
-        return whole_text(prompt.text, prompt.attachments).encode("utf-8", "replace")
+        return write_text(memo, prompt)
     content: str | list[dict[str, Any]] = prompt.text
     if prompt.blocks or prompt.attachments:
         content = parts(prompt.text, prompt.attachments, prompt.blocks, _carried)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.protocols.attachment import files, whole_text
+from proctor.protocols.attachment import files
 from proctor.protocols.codex import command, items, mcp_servers
 from proctor.protocols.codex.errors import by_words, status_of
 from proctor.protocols.codex.schemas import strict_schema
@@ -25,15 +25,13 @@ from proctor.protocols.codex.wire import ErrorMessage, Item, ThreadTokens, usage
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
 from proctor.protocols.errors import Misuse
 from proctor.protocols.lenient import Refusal, decoded, recovered
-from proctor.protocols.turns import begin_turn, end_turn
+from proctor.protocols.turns import begin_turn, end_turn, write_text
 from proctor.protocols.vocabulary import (
     AnyEvent,
-    AnyRequest,
     Ending,
     Garbled,
     Misplaced,
     Notice,
-    Prompt,
     Retrying,
     Started,
     Unrecognized,
@@ -120,20 +118,6 @@ def _ignored(options: Launch) -> tuple[str, ...]:
     if options.permission_mode not in (None, "never"):
         names.append("permission_mode")
     return tuple(names)
-
-
-def greet(memo: Memo) -> bytes:
-    """Nothing: the prompt comes first."""
-    return b""
-
-
-def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The prompt as text. Raises Misuse for content blocks, and for every other request."""
-    if not isinstance(request, Prompt):
-        raise Misuse(f"a one-shot run does not support {request!r}", request="write")
-    if request.blocks:
-        raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
-    return whole_text(request.text, request.attachments).encode("utf-8", "replace")
 
 
 def read(memo: Memo, line: bytes) -> Out:
@@ -255,9 +239,8 @@ EVERY: Version = (0, 0, 0)
 CODEX_EXEC = Dialect(
     name="codex",
     launch=launch,
-    greet=greet,
     read=read,
-    write=write,
+    write=write_text,
     takes=command.takes,
     # Only SIGTERM: `exec` ignores SIGINT while its reader is stalled.
     stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),

@@ -16,21 +16,18 @@ import attrs
 import msgspec
 
 from proctor.protocols.acp import HONOURED, ignored
-from proctor.protocols.attachment import files, is_picture_or_pdf, whole_text
+from proctor.protocols.attachment import files, is_picture_or_pdf
 from proctor.protocols.causes import STATUSES, cause_of
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep, Used
-from proctor.protocols.errors import Misuse
 from proctor.protocols.lenient import UNKEPT, Refusal, recovered
 from proctor.protocols.opencode.launch import configuration, environment
 from proctor.protocols.opencode.wire import Error, Line, Part
-from proctor.protocols.turns import begin_turn, end_turn
+from proctor.protocols.turns import begin_turn, end_turn, write_text
 from proctor.protocols.vocabulary import (
     AnyEvent,
-    AnyRequest,
     Ending,
     Garbled,
     Notice,
-    Prompt,
     Started,
     Text,
     Thinking,
@@ -113,19 +110,6 @@ def launch(options: Launch) -> Command:
         files=files(options.attachments),
         ignored=ignored(options, _HONOURED),
     )
-
-
-def greet(memo: Memo) -> bytes:
-    """Nothing: the prompt comes first."""
-    return b""
-
-
-def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The prompt as plain text. Raises Misuse for anything else."""
-    if isinstance(request, Prompt) and not request.blocks:
-        return whole_text(request.text, request.attachments).encode("utf-8", "replace")
-    kind = str(request.__struct_config__.tag)
-    raise Misuse(f"a one-shot run takes a prompt of plain text, not {kind!r} with blocks", request=kind)
 
 
 def read(memo: Memo, line: bytes) -> Out:
@@ -285,9 +269,8 @@ OPENCODE_RUN = Dialect(
     name="opencode",
     used=used,
     launch=launch,
-    greet=greet,
     read=read,
-    write=write,
+    write=write_text,
     takes=is_picture_or_pdf,
     # No signal handlers in any mode: SIGTERM ends it at once, and SIGINT may be inherited as ignored.
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),

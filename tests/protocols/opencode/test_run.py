@@ -154,7 +154,7 @@ def test_the_prompt_goes_by_stdin_and_the_command_line_names_what_is_wanted() ->
 def test_blocks_are_refused_where_only_text_is_taken() -> None:
     talk = Conversation(OPENCODE_RUN, mode="oneshot")
     talk.greet()
-    with pytest.raises(Misuse, match="plain text"):
+    with pytest.raises(Misuse, match="takes text, not content blocks"):
         talk.send(Prompt("p", "x", blocks=({"type": "image"},)))
 
 
