@@ -13,7 +13,6 @@ import argparse
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import closing
 from statistics import median
 
@@ -31,7 +30,7 @@ from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Garbled, Prompt, Text, TurnEnded
 
-MEGABYTES = (5, 10, 20, 40)
+MEGABYTES = 40
 ROUNDS = 3
 WRITER = """
 import sys
@@ -100,8 +99,9 @@ def row(megabytes: int, rounds: int) -> tuple[str, ...]:
 HEADINGS = ("line, MB", "CPU ms", "CPU ms per MB", "peak, MB", "peak per MB", "came as")
 
 
-def table(rounds: int, sizes: Iterable[int] = MEGABYTES) -> str:
-    """Markdown, one row per size."""
+def table(rounds: int, most: int = MEGABYTES) -> str:
+    """Markdown, one row per size: an eighth of `most`, a fourth, a half and all."""
+    sizes = [max(1, most // part) for part in (8, 4, 2, 1)]
     rules = ("--:", "--:", "--:", "--:", "--:", "---")
     cells: list[tuple[str, ...]] = [HEADINGS, rules, *(row(size, rounds) for size in sizes)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -54,7 +54,7 @@ ASYNCIO = "asyncio, queue + future"
 BY_NAME = "Name.call"
 ONE_TIMEOUT = "one time-out"
 OPEN = 10_000
-NOTICES = (12_500, 50_000)
+NOTICES = 50_000
 
 Job = Callable[[], Awaitable[object]]
 
@@ -412,10 +412,12 @@ def whole(operations: int, actors: int) -> int:
     return max(1, operations // actors) * actors
 
 
-def results(operations: int, actors: int, rounds: int) -> list[Result]:
-    """All works, one after the other."""
+def results(
+    operations: int, actors: int, rounds: int, requests: int = OPEN, most: int = NOTICES
+) -> list[Result]:
+    """All works, one after the other; so many requests are open, and a fourth of `most` notices waits, and all of them."""
     works = [make(count, operations) for make in (calls, casts) for count in (1, actors)]
-    waiting = [open_requests(OPEN), *map(queued_notices, NOTICES)]
+    waiting = [open_requests(requests), queued_notices(max(1, most // 4)), queued_notices(most)]
     return [result for work in (*works, streams(operations), *waiting) for result in hold(work, rounds)]
 
 

@@ -14,7 +14,7 @@ PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin")
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     for name in ("clis", "conformance", "fakes", "real"):
-        ignored = shutil.ignore_patterns("node_modules", "__pycache__")
+        ignored = shutil.ignore_patterns("node_modules")
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
     (tmp_path / "tests" / "runtime").mkdir()
     for name in ("conftest.py", "durations.py", "durations.txt", "workers.py", "runtime/belongings.py"):
