@@ -11,25 +11,29 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import attrs
 
 from proctor.actors.durations import Positive, Seconds, duration
 from proctor.actors.errors import BadOption, FleetFaults
+from proctor.actors.fleet.expansion import expand
 from proctor.actors.fleet.parser import FieldError, Fields, TableErrors, Tables, field_errors, format_value
 from proctor.actors.fleet.schema import (
     KINDS,
+    MAX_REPLICAS,
     AgentTable,
     Grace,
     McpTable,
     Permission,
+    PromptFile,
     Script,
     Secrets,
     Server,
+    copy_names,
     written_fields,
 )
 from proctor.actors.fleet.toml_lines import line_of
@@ -53,6 +57,8 @@ from proctor.runtime.spec import (
     check_significance,
 )
 from proctor.runtime.supervision import supervisor_spec
+
+GroupT = TypeVar("GroupT", bound="Group")
 
 _AGENT = re.compile(r"(supervisors\[\d+\]\.)*agents\[\d+\]")
 
@@ -203,20 +209,29 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Grace, _grace)
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
+    tables.accept_type(PromptFile, lambda value: _prompt_file(tables, value))
     tables.accept_type(Variables, lambda value: parse_env(tables.array(value, tuple[str, ...]), os.environ))
     tables.accept_type(Secrets, lambda value: _secrets(tables.read_as(value, Mapping[str, str])))
     tables.accept_type(AgentTable, tables.one_of(KINDS))
     tables.accept_type(McpServer, lambda value: tables.read_as(value, McpTable))
     tables.records(_RECORDS, _faults, {"name": "unnamed"})
+    expansion = expand(table, os.environ)
     # Looked for even when single tables are wrong: one reading finds every fault.
-    among = list(_faults_among(table))
+    among = [*expansion.faults, *_faults_among(expansion.table)]
     try:
-        fleet = tables.read({"name": path.stem, **table}, Fleet)
+        fleet = tables.read({"name": path.stem, **expansion.table}, Fleet)
     except TableErrors as error:
-        raise TableErrors([*error.faults, *among]) from None
+        # one value of the defaults may be wrong for many agents
+        faults = dict.fromkeys(map(expansion.written_at, error.faults))
+        raise TableErrors([*faults, *among]) from None
     if among:
         raise TableErrors(among)
-    return fleet
+    return _with_copies(fleet)
+
+
+def _with_copies(group: GroupT) -> GroupT:
+    agents = tuple(copy for agent in group.agents for copy in agent.copies())
+    return attrs.evolve(group, agents=agents, supervisors=tuple(map(_with_copies, group.supervisors)))
 
 
 def _grace(value: object) -> object:
@@ -232,6 +247,18 @@ def _script(tables: Tables, value: object) -> Script:
     path = tables.path(value)
     check_script(path)
     return Script(path)
+
+
+def _prompt_file(tables: Tables, value: object) -> PromptFile:
+    path = tables.path(value)
+    try:
+        return PromptFile(path.read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"
+        ) from None
 
 
 def _secrets(variables: Mapping[str, str]) -> Mapping[str, str]:
@@ -274,7 +301,9 @@ def _checks(record: object) -> Iterator[Callable[[], object]]:
         yield record.spec
     if isinstance(record, AgentTable):
         yield record.child  # also where its agent's options are refused first
-        yield partial(check, "prompt", record.prompt, attrs.evolve(PROMPT, optional=True))
+        yield record.check_copies
+        for key in ("prompt", "prompt_file"):
+            yield partial(check, key, getattr(record, key), attrs.evolve(PROMPT, optional=True))
     if isinstance(record, Group):
         yield lambda: Flags(**record.flags())
         yield partial(_check_significance, record)
@@ -301,7 +330,7 @@ def _faults_among(table: dict[str, Any]) -> Iterator[str]:
         yield "no agent: add a table [[agents]] with kind and name"
     first = dict[str, str]()
     for place, _, inner in found:
-        if isinstance(name := inner.get("name"), str):
+        for name in _names_of(inner):
             if name in first:
                 yield f"{place}.name: {name!r} is used twice, in {first[name]} too"
             first.setdefault(name, place)
@@ -315,6 +344,14 @@ def _faults_among(table: dict[str, Any]) -> Iterator[str]:
                 else f"; add a table [[servers]] with name = {named!r}"
             )
             yield f"{place}.server: no server {named!r} is in this file{guess}"
+
+
+def _names_of(table: dict[str, Any]) -> Sequence[str]:
+    name, count = table.get("name"), table.get("replicas")
+    if not isinstance(name, str):
+        return []
+    # a count that cannot be is a fault of its own
+    return copy_names(name, count) if type(count) is int and 0 < count <= MAX_REPLICAS else [name]
 
 
 def _tables(table: dict[str, Any], at: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

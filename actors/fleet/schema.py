@@ -6,13 +6,14 @@ an agent are its options (`options.SPEC_OPTIONS`) and those of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NewType, TypeAlias, cast
+from typing import Any, ClassVar, Literal, NewType, Self, TypeAlias, cast
 
 import attrs
 
 from proctor.actors.durations import Limit, Positive, Seconds
+from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.plan.environment import Home
 from proctor.actors.plan.mcp import McpServer
@@ -23,9 +24,12 @@ from proctor.runtime.spec import Backoff, ChildSpec, Restart
 
 Script = NewType("Script", Path)
 """A path where a script or a recorded run is."""
+PromptFile = NewType("PromptFile", str)
+"""The text of a file that is named by its path."""
 Secrets = NewType("Secrets", Mapping[str, str])
 """Values that a file names by the variables that hold them."""
 Grace: TypeAlias = Seconds | Literal["brutal_kill"]
+MAX_REPLICAS = 1000
 Permission: TypeAlias = Literal["deny", "allow", "ask"] | tuple[Rule, ...]
 
 
@@ -65,13 +69,33 @@ class Server:
 
 @attrs.frozen(kw_only=True)
 class AgentTable:
-    """A table of `[[agents]]`. `prompt` is sent once it is up, and must end within `timeout`. `KINDS` has a subclass for each
-    kind, with its options as fields; `make` is the function that they are keywords of."""
+    """A table of `[[agents]]`. `prompt`, or the text of `prompt_file`, is sent once it is up, and must end within `timeout`. `replicas` is
+    how many such agents there are. `KINDS` has a subclass for each kind, with its options as fields; `make` is the function that they
+    are keywords of."""
 
     make: ClassVar[Callable[..., ChildSpec]]
     name: str
     prompt: str | None = None
+    prompt_file: PromptFile | None = None
     timeout: Limit | None = None
+    replicas: int | None = None
+
+    def copies(self) -> Sequence[Self]:
+        """The agents that it stands for."""
+        one = attrs.evolve(self, prompt=self.prompt or self.prompt_file, prompt_file=None, replicas=None)
+        if self.replicas is None:
+            return [one]
+        return [attrs.evolve(one, name=name) for name in copy_names(self.name, self.replicas)]
+
+    def check_copies(self) -> None:
+        """Raise `BadOption` for keys that exclude each other, or a number that cannot be."""
+        faults = list[OptionFault]()
+        if self.prompt is not None and self.prompt_file is not None:
+            faults.append(OptionFault("prompt_file", "is given beside prompt: leave one out"))
+        if self.replicas is not None and not 0 < self.replicas <= MAX_REPLICAS:
+            faults.append(OptionFault("replicas", f"must be from 1 to {MAX_REPLICAS}, got {self.replicas}"))
+        if faults:
+            raise BadOption("; ".join(map(str, faults)), faults)
 
     def child(self) -> ChildSpec:
         """A child spec with its restart, its end and its delays, whatever starts. Raises `InvalidSpec`."""
@@ -82,6 +106,11 @@ class AgentTable:
         """Its child spec; `record` where it names none. Raises `BadOption`, `ScriptError` or `InvalidSpec`."""
         keys = (a.name for a in attrs.fields(type(self)) if a.name not in attrs.fields_dict(AgentTable))
         return type(self).make(self.name, **{"record": record, **written_fields(self, keys)})
+
+
+def copy_names(name: str, count: int) -> list[str]:
+    """The names of so many agents of one table."""
+    return [f"{name}-{number}" for number in range(1, count + 1)]
 
 
 def _kind(make: Callable[..., ChildSpec], **own: Any) -> type[AgentTable]:

@@ -491,3 +491,132 @@ def test_a_stop_order_that_the_strategy_does_not_have_is_a_fault_of_its_line(wri
     [fault] = faults(written('strategy = "rest_for_one"\nstop_order = "parallel"\n' + CLAUDE))
     assert fault.startswith("stop_order: ")
     assert "rest_for_one" in fault
+
+
+def test_what_all_agents_share_is_written_once(written: Written) -> None:
+    text = """
+[defaults]
+kind = "claude"
+model = "sonnet"
+permission = "ask"
+restart = "transient"
+prompt = "Look."
+
+[[agents]]
+name = "a"
+
+[[supervisors]]
+name = "s"
+[[supervisors.agents]]
+name = "b"
+model = "opus"
+
+[[agents]]
+kind = "scripted"
+name = "c"
+script = "a.ndjson"
+prompt = "Mine."
+"""
+    fleet = load_fleet(written(text))
+    found = {member.name: member for _, member in fleet.members("")}
+    assert [(name, plan_of(member.spec()).launch.model) for name, member in found.items()] == [
+        ("a", "sonnet"),
+        ("c", "sonnet"),
+        ("b", "opus"),
+    ]
+    assert [member.prompt for member in found.values()] == ["Look.", "Mine.", "Look."]
+    assert {member.spec().restart for member in found.values()} == {"transient"}
+
+
+def test_a_default_that_a_kind_does_not_have_is_for_the_others(written: Written) -> None:
+    text = f'{SCRIPTED}[[agents]]\nkind = "claude"\nname = "b"\n[defaults]\nspeed = 2.0\n'
+    assert [spec.id for spec in load_fleet(written(text)).specs()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('modell = "x"', "defaults.modell: unknown key (did you mean 'model'?)"),
+        ('name = "x"', "defaults.name: is of one agent alone"),
+        ('restart = "x"', "defaults.restart: 'x' is not a choice; accepted: permanent, transient, temporary"),
+        ("backoff = { min_delay = 0 }", "defaults.backoff.min_delay: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_defaults_is_one_line_at_its_own_place(
+    written: Written, text: str, fault: str
+) -> None:
+    other = SCRIPTED.replace('"a"', '"b"')
+    assert faults(written(f"{SCRIPTED}{other}[defaults]\n{text}\n")) == (fault,)
+
+
+def test_defaults_that_are_no_table_are_a_fault(written: Written) -> None:
+    assert faults(written(f"defaults = 1\n{SCRIPTED}")) == ("defaults: expected a table",)
+
+
+def test_variables_are_filled_in_and_may_have_a_default(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRANCH", "main")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    prompt = "${BRANCH} ${NOT_SET_HERE:-x y} ${EMPTY:-z}${EMPTY} $${BRANCH} ${1} $BRANCH ${x%.*}"
+    fleet = load_fleet(written(f"{SCRIPTED}prompt = '{prompt}'\nenv = ['A=${{BRANCH}}']\n"))
+    [(_, member)] = fleet.members("")
+    assert member.prompt == "main x y z ${BRANCH} ${1} $BRANCH ${x%.*}"
+    assert plan_of(only(fleet)).workplace.env["A"] == "main"
+
+
+def test_a_variable_that_is_not_set_is_a_fault_at_its_place(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    found = faults(written(f"{SCRIPTED}prompt = 'x'\nenv = ['B=1', 'A=${{NOT_SET_HERE}}']\n"))
+    [fault] = found
+    assert fault.startswith(
+        "agents[0].env[1]: the variable NOT_SET_HERE is not set; ${NOT_SET_HERE:-VALUE} has"
+    )
+
+
+def test_a_prompt_is_read_from_a_file_beside_the_fleet(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "review.md").write_text("Review.\nAll of it, ${AS_IT_IS}.\n")
+    fleet = load_fleet(written(f'{SCRIPTED}prompt_file = "review.md"\n'))
+    [(_, member)] = fleet.members("")
+    assert member.prompt == "Review.\nAll of it, ${AS_IT_IS}.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('prompt_file = "none.md"', "prompt_file: {folder}/none.md: cannot be read: No such file or directory"),
+        ('prompt_file = "empty.md"', "prompt_file: "),
+        ('prompt_file = "bad.md"', "prompt_file: {folder}/bad.md: is not UTF-8: byte 0xff at 0"),
+        ('prompt_file = "good.md"\nprompt = "x"', "prompt_file: is given beside prompt: leave one out"),
+        ("replicas = 0", "replicas: must be from 1 to 1000, got 0"),
+        ("replicas = 100000", "replicas: must be from 1 to 1000, got 100000"),
+        ('replicas = "2"', "replicas: expected an integer, got '2'"),
+    ],
+)  # fmt: skip
+def test_a_prompt_file_or_a_number_of_replicas_that_cannot_be_is_a_fault(
+    written: Written, tmp_path: Path, text: str, fault: str
+) -> None:
+    (tmp_path / "empty.md").write_text("")
+    (tmp_path / "bad.md").write_bytes(b"\xff")
+    (tmp_path / "good.md").write_text("x")
+    [found] = faults(written(f"{SCRIPTED}{text}\n"))
+    assert found.startswith(f"agents[0].{fault.format(folder=tmp_path)}")
+
+
+def test_replicas_are_agents_of_their_own(written: Written) -> None:
+    fleet = load_fleet(written(f'{SCRIPTED}replicas = 3\nprompt = "x"\n'))
+    assert [(path, member.prompt) for path, member in fleet.members("f")] == [
+        ("f/a-1", "x"),
+        ("f/a-2", "x"),
+        ("f/a-3", "x"),
+    ]
+    assert [spec.id for spec in fleet.specs()] == ["a-1", "a-2", "a-3"]
+
+
+def test_the_name_of_a_replica_is_used_once(written: Written) -> None:
+    other = SCRIPTED.replace('"a"', '"a-2"')
+    text = f"{SCRIPTED}replicas = 2\n{other}"
+    assert faults(written(text)) == ("agents[1].name: 'a-2' is used twice, in agents[0] too",)

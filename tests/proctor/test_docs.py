@@ -92,6 +92,8 @@ def test_the_fleet_files_of_a_page_load(page: str, folder: Path) -> None:
         path.write_text(code)
         for script in re.findall(r'^script = "(.*)"', code, re.MULTILINE):
             (folder / script).write_text(HELLO)
+        for prompt in re.findall(r'^prompt_file = "(.*)"', code, re.MULTILINE):
+            (folder / prompt).write_text("Look.")
         fleet = load_fleet(path)
         assert [*fleet.members(fleet.name)] != []
 

@@ -17,9 +17,7 @@ from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
 from tests.tables import each_row
 
-COMMANDS = (
-    "run, up, web, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, ls, ps"
-)
+COMMANDS = "run, up, web, config, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, ls, ps"
 KINDS = "claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE"
 DURATION = "a duration such as 90, '30s' or '1h30m'"
 ID = "3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7"
@@ -76,7 +74,6 @@ RUN = ("run", "claude", "hi")
         ((*RUN, "--record="), "--record must be a path, not empty, got ''"),
         ((*RUN, "--record=x", "--no-record"), "--record and --no-record exclude each other (see proctor run --help)"),
         ((*RUN, "--executable="), "--executable must be a path, not empty, got ''"),
-        (("up",), "FLEET needs a value (see proctor help up)"),
         (("up", "a", "b"), "too many words: 'b' (see proctor help up)"),
         (("up", "/nope"), "/nope: cannot be read: No such file or directory"),
         (("setup", "--client=zzz"), 'invalid value "zzz" for --client. Choose from:'),
@@ -102,7 +99,6 @@ def test_wrong_words_are_answered_with_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("web",), "FLEET needs a value (see proctor help web)"),
         (("web", "/nope"), "/nope: cannot be read: No such file or directory"),
         (("serve", "--agents=zzz"), f"unknown agent 'zzz'; known: {KINDS}"),
         (("serve", "--root=/nope"), "root '/nope' cannot be used: No such file or directory"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import attrs
@@ -148,6 +149,7 @@ def build_app() -> App:
         run,
         up,
         web,
+        config,
         doctor,
         record,
         replay,
@@ -185,8 +187,20 @@ def run(agent: str, prompt: str | None = None, /, *, options: RunOptions = RunOp
     return run_command(agent, prompt, options)
 
 
+def fleet_file(fleet: str | None) -> str | None:
+    """The fleet file that is meant: the one of this name, else `fleet.toml` here or in a folder above. None, with a line on stderr, for none."""
+    if fleet is not None:
+        return fleet
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (found := folder / "fleet.toml").is_file():
+            return str(found)
+    complain(f"no fleet.toml in {here} or above: name a fleet file, or make one")
+    return None
+
+
 def up(
-    fleet: str,
+    fleet: str | None = None,
     /,
     *,
     strict: Flag = False,
@@ -201,7 +215,7 @@ def up(
     Parameters
     ----------
     fleet
-        The fleet file (TOML).
+        The fleet file (TOML). Default: fleet.toml here or in a folder above.
     strict
         Stop when an agent cannot start or is restarted too often. Default: continue with the others.
     fresh
@@ -209,33 +223,37 @@ def up(
     detach
         Run in the background, and return when the fleet can be reached (proctor ps).
     """
+    if (file := fleet_file(fleet)) is None:
+        return USAGE
     if detach:
         with loading():
             from proctor.cli.commands.detach import detach_command
 
         flags = {"--strict": strict, "--fresh": fresh}
-        return detach_command(fleet, [flag for flag, is_set in flags.items() if is_set])
+        return detach_command(file, [flag for flag, is_set in flags.items() if is_set])
     with loading():
         from proctor.cli.commands.up import up_command
 
-    return up_command(fleet, strict=strict, fresh=fresh)
+    return up_command(file, strict=strict, fresh=fresh)
 
 
-def web(fleet: str, /, *, options: WebOptions = WebOptions()) -> int:
+def web(fleet: str | None = None, /, *, options: WebOptions = WebOptions()) -> int:
     """Run a fleet of agents and serve it over HTTP until it is interrupted.
 
     Parameters
     ----------
     fleet
-        The fleet file (TOML).
+        The fleet file (TOML). Default: fleet.toml here or in a folder above.
     """
     if missing := missing_of("http"):
         complain(missing)
         return USAGE
+    if (file := fleet_file(fleet)) is None:
+        return USAGE
     with loading():
         from proctor.cli.commands.web import web_command
 
-    return web_command(fleet, options)
+    return web_command(file, options)
 
 
 def serve(*, options: ServeOptions = ServeOptions()) -> int:
@@ -252,7 +270,25 @@ def serve(*, options: ServeOptions = ServeOptions()) -> int:
     return serve_command(options)
 
 
-def service(action: Literal["install", "remove"], fleet: str, /, *, dry_run: Flag = False) -> int:
+def config(fleet: str | None = None, /) -> int:
+    """Check a fleet file and print it as JSON, with its variables, defaults, prompt files and replicas filled in.
+
+    Parameters
+    ----------
+    fleet
+        The fleet file (TOML). Default: fleet.toml here or in a folder above.
+    """
+    if (file := fleet_file(fleet)) is None:
+        return USAGE
+    with loading():
+        from proctor.cli.commands.config import config_command
+
+    return config_command(file)
+
+
+def service(
+    action: Literal["install", "remove"], fleet: str | None = None, /, *, dry_run: Flag = False
+) -> int:
     """Make a fleet a service of your systemd, which starts it with the machine and restarts it when it dies.
 
     Writes or removes a unit of the user and says what to run then. The service runs proctor up.
@@ -262,16 +298,18 @@ def service(action: Literal["install", "remove"], fleet: str, /, *, dry_run: Fla
     action
         Write the unit, or remove it.
     fleet
-        The fleet file (TOML).
+        The fleet file (TOML). Default: fleet.toml here or in a folder above.
     dry_run
         Print the unit, and write nothing.
     """
+    if (file := fleet_file(fleet)) is None:
+        return USAGE
     with loading():
         from proctor.cli.commands.service import install_command, remove_command
 
     if action == "remove":
-        return remove_command(fleet)
-    return install_command(fleet, dry_run=dry_run)
+        return remove_command(file)
+    return install_command(file, dry_run=dry_run)
 
 
 def setup(*, options: SetupOptions = SetupOptions()) -> int:
