@@ -335,10 +335,6 @@ class Recording:
     def stderr(self, data: bytes) -> None:
         self._append(_STDERR, data)
 
-    def read_stdout(self, offset: int, size: int) -> bytes:
-        """A frame's bytes back from the disk."""
-        return self._files[_STDOUT].read(offset, size)
-
     def drop_oldest(self) -> bool:
         """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
         dropped = any(file.drop_oldest() for file in sorted(self._files.values(), key=_HELD, reverse=True))

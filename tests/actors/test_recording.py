@@ -73,15 +73,6 @@ async def test_what_processes_have_for_themselves_is_temporary_also_when_the_rec
     assert not run.scratch.exists()
 
 
-async def test_frames_can_be_read_back_by_their_place(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path, "a")
-    recording = run.open_incarnation()
-    recording.stdout(b'{"a":1}\n{"b":2}\n', 0)
-    assert recording.read_stdout(8, 7) == b'{"b":2}'
-    recording.close()
-    run.close()
-
-
 async def test_a_place_that_cannot_be_written_is_named() -> None:
     with pytest.raises(RecordingFailed, match="cannot write the run directory '/proc/nowhere'"):
         RunDirectory(Path("/proc/nowhere"), "a")
