@@ -13,11 +13,15 @@ import trio
 import proctor
 from proctor.actors.plan.options import OPTIONS, AgentOptions
 from proctor.cli.app import dispatch
+from proctor.cli.verbs import VERBS
 from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
 from tests.tables import each_row
 
-COMMANDS = "run, up, web, config, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, ls, ps"
+COMMANDS = (
+    "run, up, web, config, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, "
+    + ", ".join(VERBS)
+)
 KINDS = "claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE"
 DURATION = "a duration such as 90, '30s' or '1h30m'"
 ID = "3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7"

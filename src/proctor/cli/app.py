@@ -53,6 +53,7 @@ Examples:
   git diff | proctor run claude - --json
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
+  proctor ps
   proctor web examples/review.toml
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1

@@ -7,15 +7,18 @@ response ends with its connection. A host that does not answer within the timeou
 from __future__ import annotations
 
 import json
+import math
 import os
+import select
 import socket
 import struct
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote
 
-from proctor.cli.exit_status import DEADLINE, FAILED
+from proctor.cli.exit_status import DEADLINE, FAILED, LIMITED
 
 TIMEOUT = 10.0
 """Seconds in which a host must answer."""
@@ -24,16 +27,29 @@ SILENCE = 40.0
 SUFFIX = ".sock"
 LONGEST_PATH = 107
 """Bytes in the path of a Unix socket; a limit of the system."""
+ENDING = 2.0
+"""Seconds in which a host that closes its connections has ended, if it does."""
+LOOK = 0.05
+"""Seconds between two looks for a socket that is to go."""
 _CREDENTIALS = struct.Struct("3i")
+LONGEST = 1e6
+"""Seconds of the longest wait; a time limit beyond it is none."""
+STATUSES: Mapping[int, int] = {429: LIMITED, 504: DEADLINE}
+"""The exit statuses of problems, by their HTTP status; else `FAILED`."""
+REMEDIES: Mapping[str, str] = {
+    "no-such-agent": "proctor ps lists the agents",
+    "no-such-question": "proctor approvals lists the open ones",
+    "running": "proctor restart stops it first",
+}
+"""What to do about a problem, by its type, where the remedy of the host is a request."""
 
 
 class ControlError(Exception):
-    """A verb failed: the text says what, where and what to do; `status` is the exit status, `name` the type of the host's problem."""
+    """A verb failed: the text says what, where and what to do; `status` is the exit status."""
 
-    def __init__(self, text: str, status: int = FAILED, name: str = "") -> None:
+    def __init__(self, text: str, status: int = FAILED) -> None:
         super().__init__(text)
         self.status = status
-        self.name = name
 
 
 class Host(NamedTuple):
@@ -128,7 +144,7 @@ class Client:
 
     def __init__(self, host: Host, timeout: float = TIMEOUT) -> None:
         self.host = host
-        self._timeout = timeout
+        self._timeout = min(timeout, LONGEST)
 
     def get(self, path: str) -> Any:
         """The record at `path`. Raises `ControlError`."""
@@ -136,53 +152,110 @@ class Client:
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request and return the record of its response. Raises `ControlError`."""
-        with self._response(method, path, body, "application/json", self._timeout) as response:
-            return _record(response.read())
+        with self._response(method, path, body, "application/json") as (_, response):
+            return json.loads(response.read())
 
-    def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Generator[Event]:
-        """Send a request and yield the events of its response; the last one is `end`. Raises `ControlError`."""
-        with self._response(method, path, body, "text/event-stream", SILENCE) as response:
-            kind, event = "", Event("", None)
-            for line in response:
-                field, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(": ")
+    def check_host(self) -> None:
+        """Raise `ControlError` unless the host answers."""
+        with self._response("GET", "/healthz", None, "application/json", patient=False):
+            pass
+
+    def stream(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = math.inf,
+        awaited: str = "",
+    ) -> Generator[Event]:
+        """Send a request and yield the events of its response; the last one is `end`. Raises `ControlError`, also when what is
+        `awaited` has not come within `seconds`."""
+        ends, kind, last = time.monotonic() + seconds, "", ""
+        with self._response(method, path, body, "text/event-stream") as (connection, response):
+            for line in self._lines(connection, response, ends, awaited):
+                field, _, text = line.partition(": ")
                 if field == "event":
                     kind = text
                 elif field == "data":
-                    event = Event(kind, json.loads(text))
-                    yield event
-            if event.kind != "end":
+                    last = kind
+                    yield Event(kind, json.loads(text))
+            if last != "end":
                 raise ConnectionResetError
+
+    def _lines(
+        self, connection: socket.socket, response: IO[bytes], ends: float, awaited: str
+    ) -> Generator[str]:
+        while (left := ends - time.monotonic()) > 0:
+            connection.settimeout(min(SILENCE, left))
+            try:
+                line = response.readline()
+            except TimeoutError:
+                if time.monotonic() < ends:
+                    raise
+                break
+            if not line:
+                return
+            yield line.decode("utf-8", "replace").rstrip("\n")
+        raise ControlError(f"{awaited} has not come in time", DEADLINE)
 
     @contextmanager
     def _response(
-        self, method: str, path: str, body: Mapping[str, Any] | None, accept: str, silence: float
-    ) -> Generator[IO[bytes]]:
+        self, method: str, path: str, body: Mapping[str, Any] | None, accept: str, *, patient: bool = True
+    ) -> Generator[tuple[socket.socket, IO[bytes]]]:
         try:
             with (
                 _connected(self.host.path, self._timeout) as connection,
                 connection.makefile("rb") as response,
             ):
                 connection.sendall(_request(method, path, body, accept))
+                # a restart may take minutes; a host that answers nothing else meanwhile hangs
+                while patient and not select.select([connection], [], [], self._timeout)[0]:
+                    self.check_host()
                 _check(response)
-                connection.settimeout(silence)
-                yield response
+                yield connection, response
         # a full queue of connections (EAGAIN) is a host that accepts none
         except (TimeoutError, BlockingIOError) as error:
-            text = f"{self._named} does not answer: it may be stopped or overloaded; look at process {self.host.pid}"
+            text = f"{self._named} does not answer: it may be stopped or overloaded"
             raise ControlError(text, DEADLINE) from error
         except (OSError, ValueError) as error:
             raise ControlError(self._why_closed()) from error
 
     def _why_closed(self) -> str:
-        folder, name = os.path.split(self.host.path)
-        found = _host_at(folder, name)
-        if found is None or found.pid != self.host.pid:
+        # of a process that is killed some connections close before others
+        if wait_ended(self.host, ENDING):
             return f"{self._named} has ended; start the fleet again with proctor up"
         return f"{self._named} closed the connection; it refuses the processes that its own agents start"
 
     @property
     def _named(self) -> str:
         return f"the host of fleet {self.host.fleet!r} (process {self.host.pid})"
+
+
+def is_alive(host: Host) -> bool:
+    """Whether this process still listens at the socket."""
+    found = _host_at(*os.path.split(host.path))
+    return found is not None and found.pid == host.pid
+
+
+def wait_ended(host: Host, seconds: float) -> bool:
+    """Wait until the process of a host has ended and its socket is gone; returns whether they did in time."""
+    ends = time.monotonic() + seconds
+    try:
+        process = os.pidfd_open(host.pid)
+    except (
+        AttributeError,
+        OSError,
+    ):  # it has ended, is in another namespace, or the system has no such descriptors
+        process = None
+    if process is not None:
+        try:
+            select.select([process], [], [], min(seconds, LONGEST))
+        finally:
+            os.close(process)
+    while (alive := is_alive(host)) and time.monotonic() < ends:
+        time.sleep(LOOK)
+    return not alive
 
 
 def _request(method: str, path: str, body: Mapping[str, Any] | None, accept: str) -> bytes:
@@ -205,15 +278,15 @@ def _check(response: IO[bytes]) -> None:
         raise _problem(response.read(), kind)
 
 
-def _record(data: bytes) -> Any:
-    return json.loads(data) if data else None
-
-
 def _problem(data: bytes, kind: str) -> ControlError:
-    """The error for a response that is one. Raises ValueError for one that is cut short."""
+    """The error of a response. Raises ValueError for one that is cut short."""
     if kind != "application/problem+json":
         return ControlError("the host sent an error without a reason; look at its output")
-    problem = json.loads(data)
-    name = problem["type"].rpartition(":")[2]
-    status = DEADLINE if problem["status"] == 504 else FAILED
-    return ControlError(f"{problem['detail']}; {problem['remedy']}", status, name)
+    return problem_of(json.loads(data))
+
+
+def problem_of(record: Mapping[str, Any]) -> ControlError:
+    """The error for the record of a problem."""
+    name = record["type"].rpartition(":")[2]
+    text = f"{record['detail']}; {REMEDIES.get(name, record['remedy'])}"
+    return ControlError(text, STATUSES.get(record["status"], FAILED))

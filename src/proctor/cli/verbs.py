@@ -29,17 +29,78 @@ def _word(*names: str, **options: Any) -> Word:
 
 
 FLEET = _word("fleet", nargs="?", help="The fleet's name. Default: the one that runs.")
+AGENTS = _word("agent", help="NAME, the beginning of one, a pattern such as 'review-*', or FLEET/NAME.")
+AGENT = _word("agent", help="NAME, the beginning of one, or FLEET/NAME.")
+PROMPT = _word("prompt", help="The prompt; - reads it from stdin.")
+APPROVAL = _word("id", nargs="?", help="The approval's id. Default: the only open one.")
 OUTPUT = _word(
     "-o", "--output", choices=("table", "json", "jsonl"), default="table", help="The output format."
 )
+TIMEOUT = _word("--timeout", default="10s", help="How long to wait for the host. Default: 10s.")
+STOPPING = _word(
+    "--timeout", dest="limit", default="1m", help="How long to wait for its end. Default: 1m, and the grace."
+)
+LIMIT = _word("--timeout", dest="limit", default="none", help="Time limit, such as 5m. Default: none.")
 
 VERBS: Mapping[str, Verb] = {
-    "ls": Verb("List the fleets that run on this machine.", (OUTPUT,)),
-    "ps": Verb("List the agents of a fleet; those that need somebody come first.", (FLEET, OUTPUT)),
+    "ls": Verb("List the fleets that run on this machine.", (OUTPUT, TIMEOUT)),
+    "ps": Verb("List the agents of a fleet; those that need somebody come first.", (FLEET, OUTPUT, TIMEOUT)),
+    "tree": Verb("Show the supervisors and agents of a fleet as a tree.", (FLEET, TIMEOUT)),
+    "describe": Verb("Show all that is known of an agent.", (AGENT, OUTPUT, TIMEOUT)),
+    "logs": Verb(
+        "Show the events of an agent, as up does.",
+        (
+            AGENT,
+            _word("-f", "--follow", action="store_true", help="Wait for more events."),
+            _word("--raw", action="store_true", help="Write each event as a line of JSON."),
+            TIMEOUT,
+        ),
+    ),
+    "ask": Verb(
+        "Send a prompt to an agent, wait for its turn, and print the answer.", (AGENT, PROMPT, LIMIT)
+    ),
+    "send": Verb("Queue a prompt for an agent, and print the receipt.", (AGENTS, PROMPT, TIMEOUT)),
+    "steer": Verb(
+        "Send text to the running turn of an agent.", (AGENTS, _word("text", help="The text."), TIMEOUT)
+    ),
+    "interrupt": Verb("End the running turn of an agent; its session continues.", (AGENTS, TIMEOUT)),
+    "stop": Verb("Stop an agent; it stays down until it is started.", (AGENTS, TIMEOUT)),
+    "start": Verb("Start an agent that is down.", (AGENTS, TIMEOUT)),
+    "restart": Verb("Stop an agent and start it again, in its session.", (AGENTS, TIMEOUT)),
+    "approvals": Verb("List the open approvals of a fleet.", (FLEET, OUTPUT, TIMEOUT)),
+    "approve": Verb("Let the tool run that an agent asks for.", (AGENT, APPROVAL, TIMEOUT)),
+    "deny": Verb(
+        "Deny the tool that an agent asks for.",
+        (AGENT, APPROVAL, _word("-m", "--message", default="", help="The reason, for the model."), TIMEOUT),
+    ),
+    "wait": Verb(
+        "Wait until a fleet is idle, or has ended.",
+        (
+            FLEET,
+            _word(
+                "--for",
+                dest="state",
+                choices=("idle", "done"),
+                default="done",
+                help="idle: no agent works or has work waiting; done: the host has ended. Default: done.",
+            ),
+            LIMIT,
+        ),
+    ),
+    "down": Verb(
+        "Stop a fleet in order, and wait until its host has ended.",
+        (
+            FLEET,
+            _word("--grace", default="0s", help="How long running turns may go on. Default: 0s."),
+            STOPPING,
+        ),
+    ),
 }
 """All verbs."""
 
-EPILOGUE = "Exit status: 0 done, 1 refused or failed, 2 usage error, 124 no answer in time."
+EPILOGUE = (
+    "Exit status: 0 done; 1 refused, failed, or no such fleet or agent; 2 usage error; 124 no answer in time."
+)
 
 
 class _Ended(Exception):

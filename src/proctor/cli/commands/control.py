@@ -4,89 +4,247 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
-from proctor.actors.durations import format_duration
-from proctor.cli.control_client import Client, ControlError, Host, running_hosts
-from proctor.cli.exit_status import OK
-from proctor.cli.ui.text import money, one_line
+from proctor.actors.durations import UNLIMITED, duration, format_duration, format_moment, limit
+from proctor.cli.control_client import (
+    LONGEST,
+    TIMEOUT,
+    Client,
+    ControlError,
+    Event,
+    Host,
+    problem_of,
+    running_hosts,
+    wait_ended,
+)
+from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
+from proctor.cli.ui.text import WHOLE, money, one_line, printable
 from proctor.cli.usage_errors import complain
 
-Row = tuple[str, ...]
 Record = Mapping[str, Any]
+Row = tuple[str, ...]
 Column = str | Callable[[Record], str]
 """A field of a record, or a function that makes the text of a cell."""
 NEED = (
-    "blocked", "stalled", "failed", "backoff", "parked", "busy", "working", "starting", "stopping", "idle", "done", "stopped",
+    "blocked", "stalled", "failed", "backoff", "parked", "working", "starting", "stopping", "idle", "done", "stopped",
 )  # fmt: skip
 """The states in the order in which they need somebody."""
+AT_REST = ("idle", "done", "failed", "stopped")
+"""The states of an agent that has nothing to do."""
+
+
+class Place(NamedTuple):
+    """An agent of a running fleet: the client of its host, and its record."""
+
+    client: Client
+    record: Record
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.record["name"])
+
+    @property
+    def full_name(self) -> str:
+        """Its name with that of its fleet."""
+        return f"{self.client.host.fleet}/{self.name}"
+
+    def call(self, method: str, rest: str, body: Record | None = None) -> Any:
+        """Send a request about it. Raises `ControlError`."""
+        return self.client.call(method, self.at(rest), body)
+
+    def at(self, rest: str) -> str:
+        """The path of a request about it."""
+        return f"/agents/{quote(self.name, safe='')}/{rest}"
 
 
 def control_command(name: str, options: Namespace) -> int:
     """Run a verb and return the exit status. An error is one line on stderr."""
     try:
+        options.timeout = limit(getattr(options, "timeout", TIMEOUT))
+        options.limit = limit(getattr(options, "limit", UNLIMITED))
         return COMMANDS[name](options)
+    except ValueError as error:
+        complain(f"{error} (see proctor {name} --help)")
+        return USAGE
     except ControlError as error:
-        complain(str(error))
+        complain(one_line(str(error), WHOLE))
         return error.status
 
 
-def fleet_of(name: str | None) -> Host:
-    """The running host of this fleet; without a name the only one. Raises `ControlError`."""
-    hosts = running_hosts()
-    named = [host for host in hosts if name in (None, host.fleet)]
-    names = ", ".join(host.fleet for host in hosts)
-    if not hosts:
-        raise ControlError("no fleet runs under this user; start one with proctor up FLEET.toml")
+# -- what is named
+
+
+def fleet_of(options: Namespace) -> Client:
+    """The running fleet that is named; without a name the only one. Raises `ControlError`."""
+    hosts = _hosts()
+    named = [host for host in hosts if options.fleet in (None, host.fleet)]
     if not named:
-        raise ControlError(f"no fleet {name!r} runs under this user; these do: {names}")
+        raise ControlError(f"no fleet {options.fleet!r} runs under this user; these do: {_names(hosts)}")
     if len(named) > 1:
-        raise ControlError(f"{len(named)} fleets run: {names}; name one")
-    return named[0]
+        raise ControlError(f"{len(named)} fleets run: {_names(named)}; name one")
+    return Client(named[0], options.timeout)
+
+
+def _hosts() -> list[Host]:
+    if not (hosts := running_hosts()):
+        raise ControlError("no fleet runs under this user; start one with proctor up FLEET.toml")
+    return hosts
+
+
+def _names(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.fleet for host in hosts)
+
+
+def agents_of(options: Namespace) -> list[Place]:
+    """The agents that are named, in one fleet or in all. Raises `ControlError`."""
+    fleet, _, name = options.agent.rpartition("/")
+    hosts = [host for host in _hosts() if fleet in ("", host.fleet)]
+    clients = [Client(host, options.timeout) for host in hosts]
+    places = [Place(client, record) for client in clients for record in client.get("/fleet")["agents"]]
+    if set(name) & set("*?["):
+        found = [place for place in places if fnmatchcase(place.name, name)]
+    else:
+        exact = [place for place in places if place.name == name]
+        found = exact or [place for place in places if place.name.startswith(name)]
+        if len(found) > 1:
+            raise ControlError(f"{options.agent!r} is the name of {_listed(found)}; name one")
+    if not found:
+        where = f"fleet {fleet!r}" if fleet else "a fleet that runs"
+        raise ControlError(
+            f"no agent of {where} has the name {options.agent!r}; these are there: {_listed(places)}"
+        )
+    return found
+
+
+def _listed(places: Sequence[Place]) -> str:
+    return ", ".join(place.full_name for place in places) or "none"
+
+
+def agent_of(options: Namespace) -> Place:
+    """The one agent that is named. Raises `ControlError`."""
+    first, *others = agents_of(options)
+    if others:
+        raise ControlError(f"{options.agent!r} is the name of {_listed([first, *others])}; name one")
+    return first
 
 
 # -- lists
 
 
 def _ls(options: Namespace) -> int:
-    records = [{"fleet": host.fleet, "pid": host.pid} for host in running_hosts()]
-    return _show(options.output, records, {"FLEET": "fleet", "PID": "pid"})
+    hosts = running_hosts()
+    records = [_host_record(Client(host, options.timeout)) for host in hosts]
+    columns: Mapping[str, Column] = {
+        "FLEET": "fleet",
+        "PID": "pid",
+        "SINCE": lambda record: _moment(record["since"]),
+        "AGENTS": "agents",
+        "NEEDS YOU": "needs_you",
+    }
+    return _show(options.output, records, columns)
+
+
+def _host_record(client: Client) -> Record:
+    host = client.host
+    own = {"fleet": host.fleet, "pid": host.pid, "socket": host.path}
+    try:
+        snapshot = client.get("/fleet")
+    except ControlError as error:
+        # one that hangs is listed, too: it is the one to look for
+        return {**own, "since": None, "agents": None, "needs_you": str(error)}
+    needed = sum(agent["approvals"] > 0 for agent in snapshot["agents"])
+    return {**own, "since": snapshot["since"], "agents": len(snapshot["agents"]), "needs_you": needed}
+
+
+def _moment(text: str | None) -> str:
+    return "" if text is None else format_moment(datetime.fromisoformat(text).timestamp(), time.time())
 
 
 def _ps(options: Namespace) -> int:
-    agents = sorted(Client(fleet_of(options.fleet)).get("/agents")["agents"], key=_need)
+    agents = sorted(fleet_of(options).get("/fleet")["agents"], key=_need)
     columns: Mapping[str, Column] = {
         "AGENT": "name",
         "STATE": "state",
+        "FOR": lambda agent: "" if agent["since"] is None else format_duration(time.time() - agent["since"]),
         "QUEUED": "queued",
         "TURNS": "turns",
         "COST": lambda agent: money(agent["cost_usd"]),
-        "SINCE": lambda agent: "" if agent["seconds"] is None else format_duration(agent["seconds"]),
-        "WHY": lambda agent: one_line(agent["evidence"]),
+        "RESTARTS": "restarts",
+        "WHY": lambda agent: agent["unresponsive"] or agent["evidence"],
     }
     return _show(options.output, agents, columns)
 
 
 def _need(agent: Record) -> tuple[int, str]:
-    return NEED.index(agent["state"]), agent["name"]
+    state = "blocked" if agent["approvals"] else agent["state"]
+    return (NEED.index(state) if state in NEED else 0), agent["name"]
+
+
+def _approvals(options: Namespace) -> int:
+    columns: Mapping[str, Column] = {
+        "AGENT": "agent",
+        "ID": "id",
+        "TOOL": "tool",
+        "LEFT": lambda approval: format_duration(approval["seconds_left"]),
+        "INPUT": lambda approval: json.dumps(approval["input"], ensure_ascii=False),
+    }
+    return _show(options.output, fleet_of(options).get("/approvals")["approvals"], columns)
+
+
+def _tree(options: Namespace) -> int:
+    snapshot = fleet_of(options).get("/fleet")
+    agents = {agent["name"]: agent for agent in snapshot["agents"]}
+    _write(_branch(snapshot["tree"], agents, 0))
+    return OK
+
+
+def _branch(node: Record, agents: Mapping[str, Record], depth: int) -> Iterator[str]:
+    facts = agents.get(node.get("agent", ""), node)
+    evidence = facts.get("evidence")
+    yield f"{'  ' * depth}{node['id']}  {facts['state']}{f' ({one_line(evidence)})' if evidence else ''}"
+    for child in node.get("children", ()):
+        yield from _branch(child, agents, depth + 1)
+
+
+def _describe(options: Namespace) -> int:
+    place = agent_of(options)
+    approvals = place.client.get("/approvals")["approvals"]
+    record = {**place.record, "open_approvals": [one for one in approvals if one["agent"] == place.name]}
+    if options.output != "table":
+        return _show(options.output, [record], {})
+    shown = {name: value for name, value in record.items() if value not in (None, "", [])}
+    width = max(map(len, shown))
+    _write([f"{name:<{width}}  {_text(value)}" for name, value in shown.items()])
+    return OK
 
 
 def _show(output: str, records: Sequence[Record], columns: Mapping[str, Column]) -> int:
     """Write records in an output format. `columns` has the field of each title of the table, or a function of the record."""
     if output == "table":
-        rows = [tuple(_cell(record, column) for column in columns.values()) for record in records]
-        _write("".join(f"{line}\n" for line in table([tuple(columns), *rows])))
+        _write(table([tuple(columns), *(_row(record, columns.values()) for record in records)]))
+    elif output == "json":
+        _write([json.dumps(records, indent=2)])
     else:
-        indent = 2 if output == "json" else None
-        whole: Sequence[Any] = [records] if output == "json" else records
-        _write("".join(f"{json.dumps(one, indent=indent)}\n" for one in whole))
+        _write(map(json.dumps, records))
     return OK
 
 
-def _cell(record: Record, column: Column) -> str:
-    return one_line(str(record[column])) if isinstance(column, str) else column(record)
+def _row(record: Record, columns: Iterable[Column]) -> Row:
+    return tuple(_text(record[c]) if isinstance(c, str) else _text(c(record)) for c in columns)
+
+
+def _text(value: object) -> str:
+    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "" if value is None else one_line(whole)
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -98,10 +256,169 @@ def table(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+def _write(lines: Iterable[str]) -> None:
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
     sys.stdout.buffer.flush()
 
 
-COMMANDS: Mapping[str, Callable[[Namespace], int]] = {"ls": _ls, "ps": _ps}
+# -- requests to agents
+
+
+def _ask(options: Namespace) -> int:
+    place, body = agent_of(options), dict[str, Any](prompt=_prompt(options.prompt))
+    if options.limit < LONGEST:
+        body["timeout"] = options.limit
+    *_, end = place.client.stream("POST", place.at("turns"), body)
+    turn = end.data["turn"]
+    if (failure := turn["problem"]) is not None:
+        raise problem_of(failure)
+    answer = turn["answer"]
+    if answer["text"]:
+        _write([printable(answer["text"]).rstrip("\n")])
+    if answer["ok"]:
+        return OK
+    from proctor.cli.exit_status import status_of
+    from proctor.cli.ui.verdict import phrase_of
+
+    why = answer["error"] or answer["detail"] or ""
+    complain(one_line(f"{place.name} {phrase_of(answer['outcome'])}{f': {why}' if why else ''}", WHOLE))
+    return status_of(answer["outcome"])
+
+
+def _prompt(word: str) -> str:
+    return sys.stdin.read() if word == "-" else word
+
+
+def _post(rest: str, field: str, options: Namespace) -> int:
+    """Send one request to each agent that is named, and print its result. `field` of the options is its body."""
+    status = OK
+    for place in agents_of(options):
+        body = {field: _prompt(getattr(options, field))} if field else None
+        try:
+            result = place.call("POST", rest, body)
+        except ControlError as error:
+            # the others are asked all the same
+            complain(one_line(f"{place.name}: {error}", WHOLE))
+            status = error.status
+            continue
+        # a receipt, or the record of the agent
+        state, why = result.get("fate") or result["state"], result.get("why")
+        _write([one_line(f"{place.name}  {state}{f' ({why})' if why else ''}")])
+        status = FAILED if state in ("refused", "expired") else status
+    return status
+
+
+# -- approvals
+
+
+def _decide(decision: str, options: Namespace) -> int:
+    place = agent_of(options)
+    id = options.id or _only_approval(place)
+    body = {"decision": decision, "message": getattr(options, "message", "")}
+    settled = place.call("POST", f"approvals/{quote(id, safe='')}", body)["settled"]
+    expected = {"allow": "allowed", "deny": "denied"}[decision]
+    _write([f"{place.name}  {id}  {settled}"])
+    return OK if settled == expected else FAILED
+
+
+def _only_approval(place: Place) -> str:
+    ids = [one["id"] for one in place.client.get("/approvals")["approvals"] if one["agent"] == place.name]
+    if not ids:
+        raise ControlError(f"{place.name} has no open approval; proctor approvals lists those of all agents")
+    if len(ids) > 1:
+        raise ControlError(f"{place.name} has {len(ids)} open approvals: {', '.join(ids)}; name one")
+    return str(ids[0])
+
+
+# -- events
+
+
+def _logs(options: Namespace) -> int:
+    place = agent_of(options)
+    path = place.at(f"events?since=0&follow={'true' if options.follow else 'false'}")
+    lines = _raw_lines if options.raw else _event_lines(place.name)
+    for event in place.client.stream("GET", path):
+        if event.kind != "end":
+            _write(lines(event))
+    return OK
+
+
+def _raw_lines(event: Event) -> Sequence[str]:
+    return [json.dumps(event.data)]
+
+
+def _event_lines(agent: str) -> Callable[[Event], Sequence[str]]:
+    """The lines of events as `up` shows them."""
+    import msgspec
+
+    from proctor.actors.fleet.fleet import Fleet
+    from proctor.cli.ui.fleet_log import AgentSummary, FleetNarrator
+    from proctor.protocols.vocabulary import AnyEvent
+
+    narrator = FleetNarrator(Fleet(), time.monotonic, time.time)
+    narrator.agents[agent] = AgentSummary()
+
+    def lines(event: Event) -> Sequence[str]:
+        decoded: Any = msgspec.convert(event.data, AnyEvent)
+        return [line.text for line in narrator.of_agent(agent, [decoded])]
+
+    return lines
+
+
+# -- fleets
+
+
+def _wait(options: Namespace) -> int:
+    client = fleet_of(options)
+    snapshot = client.get("/fleet")
+    agents = {agent["name"]: agent for agent in snapshot["agents"]}
+    path, awaited = f"/fleet/changes?since={snapshot['sequence']}", f"the end of fleet {client.host.fleet!r}"
+    if options.state == "idle":
+        awaited = f"a time when fleet {client.host.fleet!r} is idle"
+        if all(map(_is_at_rest, agents.values())):
+            return OK
+    for event in client.stream("GET", path, seconds=options.limit, awaited=awaited):
+        if event.kind == "agent":
+            agents[event.data["name"]] = event.data
+            if options.state == "idle" and all(map(_is_at_rest, agents.values())):
+                return OK
+    wait_ended(client.host, TIMEOUT)
+    return OK
+
+
+def _is_at_rest(agent: Record) -> bool:
+    return agent["state"] in AT_REST and not agent["queued"]
+
+
+def _down(options: Namespace) -> int:
+    grace, client = duration(options.grace), fleet_of(options)
+    client.call("POST", "/shutdown", {"grace": grace})
+    if wait_ended(client.host, grace + options.limit):
+        return OK
+    host = client.host
+    raise ControlError(
+        f"fleet {host.fleet!r} (process {host.pid}) is still stopping; kill -TERM {host.pid} kills its agents",
+        DEADLINE,
+    )
+
+
+COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
+    "ls": _ls,
+    "ps": _ps,
+    "tree": _tree,
+    "describe": _describe,
+    "logs": _logs,
+    "ask": _ask,
+    "send": partial(_post, "queue", "prompt"),
+    "steer": partial(_post, "steer", "text"),
+    "interrupt": partial(_post, "interrupt", ""),
+    "stop": partial(_post, "stop", ""),
+    "start": partial(_post, "start", ""),
+    "restart": partial(_post, "restart", ""),
+    "approvals": _approvals,
+    "approve": partial(_decide, "allow"),
+    "deny": partial(_decide, "deny"),
+    "wait": _wait,
+    "down": _down,
+}
 """The function of each verb."""

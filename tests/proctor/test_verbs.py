@@ -1,0 +1,343 @@
+"""The verbs against a real host of scripted agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.proctor.command import Ended, Running, proctor, running
+from tests.proctor.scripts import ANSWERS, HANGS, agent
+
+ASKS = (
+    '{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "done"}',
+    '{"reply": "Hello!"}',
+)
+ALL = "demo/answers, demo/asks, demo/hangs, demo/hovers"
+SETTLED = "it is settled or never existed; proctor approvals lists the open ones"
+
+
+@attrs.frozen
+class Up:
+    """A running fleet, and the verbs in its home."""
+
+    home: Path
+    command: Running
+
+    def __call__(self, *words: str) -> Ended:
+        return proctor(*words, home=self.home)
+
+    def records(self, *words: str) -> list[dict[str, Any]]:
+        ended = self(*words, "-o", "json")
+        assert (ended.status, ended.err) == (0, "")
+        found: list[dict[str, Any]] = json.loads(ended.out)
+        return found
+
+    def state(self, name: str) -> str:
+        [record] = [record for record in self.records("ps") if record["name"] == name]
+        return str(record["state"])
+
+    def busy(self, name: str) -> None:
+        """Have an agent work."""
+        assert self("send", name, "work").out == f"{name} queued\n"
+        once(lambda: self.state(name) == "working")
+
+
+def once(look: Callable[[], Any]) -> Any:
+    """What a look finds, as soon as it finds something."""
+    limit = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return found
+
+
+def started(folder: Path, name: str = "demo") -> Generator[Up]:
+    """A fleet of this name that runs in a home of its own."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    scripts = {"answers": ANSWERS, "hangs": HANGS, "asks": ASKS}
+    for script, lines in scripts.items():
+        (folder / f"{script}.ndjson").write_text("".join(f"{line}\n" for line in lines))
+    (folder / f"{name}.toml").write_text(
+        "\n".join(
+            [
+                agent("answers", script='"answers.ndjson"'),
+                agent("hangs", script='"hangs.ndjson"'),
+                agent("hovers", script='"hangs.ndjson"'),
+                agent("asks", script='"asks.ndjson"', permission='"ask"'),
+            ]
+        )
+    )
+    with running("up", str(folder / f"{name}.toml"), home=home) as command:
+        up = Up(home, command)
+        once(lambda: up("ps", name).status == 0)
+        once(lambda: {record["state"] for record in up.records("ps", name)} == {"idle"})
+        yield up
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Generator[Up]:
+    """One fleet for all tests that leave it as it was."""
+    yield from started(tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Generator[Up]:
+    """A fleet that the test may end."""
+    yield from started(tmp_path)
+
+
+# -- what is there
+
+
+def test_the_lists_show_the_fleet_and_its_agents(up: Up) -> None:
+    [found] = up.records("ls")
+    assert (found["fleet"], found["pid"], found["agents"]) == ("demo", up.command.process.pid, 4)
+    lines = [json.loads(line) for line in up("ps", "demo", "-o", "jsonl").out.splitlines()]
+    assert sorted(line["path"] for line in lines) == [
+        f"demo/{name}" for name in ("answers", "asks", "hangs", "hovers")
+    ]
+    top, *branches = up("tree").out.splitlines()
+    assert top == "demo  running"
+    assert sorted(branch.split()[0] for branch in branches) == ["answers", "asks", "hangs", "hovers"]
+    assert up("ls").out.split()[:5] == ["FLEET", "PID", "SINCE", "AGENTS", "NEEDS"]
+
+
+def test_an_agent_is_described_with_its_open_approvals(up: Up) -> None:
+    shown = up("describe", "demo/ans").out
+    [record] = up.records("describe", "answers")
+    assert "\npath " in shown
+    assert (record["name"], record["open_approvals"]) == ("answers", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("ps", "other"), "no fleet 'other' runs under this user; these do: demo"),
+        (
+            ("ask", "nothing", "x"),
+            f"no agent of a fleet that runs has the name 'nothing'; these are there: {ALL}",
+        ),
+        (
+            ("stop", "other/answers"),
+            "no agent of fleet 'other' has the name 'other/answers'; these are there: none",
+        ),
+        (("ask", "h", "x"), "'h' is the name of demo/hangs, demo/hovers; name one"),
+        (("ask", "h*", "x"), "'h*' is the name of demo/hangs, demo/hovers; name one"),
+        (("approve", "answers"), "answers has no open approval; proctor approvals lists those of all agents"),
+        (
+            ("deny", "asks", "none"),
+            f"agent 'asks' has no open approval 'none': {SETTLED}",
+        ),
+        (("wait", "--for", "done", "--timeout", "50ms"), "the end of fleet 'demo' has not come in time"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_that_says_what_to_do(
+    words: tuple[str, ...], complaint: str, up: Up
+) -> None:
+    ended = up(*words)
+    assert (ended.status, ended.out) == (124 if words[0] == "wait" else 1, "")
+    assert ended.complaint == f"proctor: {complaint}"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("ps", "--all"), "unrecognized arguments: --all (see proctor ps --help)"),
+        (("ask", "a"), "the following arguments are required: prompt (see proctor ask --help)"),
+        (
+            ("wait", "--for", "joy"),
+            "argument --for: invalid choice: 'joy' (choose from 'idle', 'done') (see proctor wait --help)",
+        ),
+        (
+            ("ps", "--timeout", "soon"),
+            "expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'soon' (see proctor ps --help)",
+        ),
+    ],
+)
+def test_a_usage_error_is_one_line(words: tuple[str, ...], complaint: str, home: Path) -> None:
+    ended = proctor(*words, home=home)
+    assert (ended.status, ended.out, ended.complaint) == (2, "", f"proctor: {complaint}")
+
+
+def test_a_verb_explains_itself_and_stands_in_the_help(home: Path) -> None:
+    for words in (("wait", "--help"), ("help", "wait")):
+        assert "Wait until a fleet is idle" in proctor(*words, home=home).out
+    assert "Wait until a fleet is idle" in proctor("--help", home=home).out
+
+
+# -- requests
+
+
+def test_an_agent_is_asked_by_the_beginning_of_its_name_and_its_answer_is_printed(up: Up) -> None:
+    ended = up("ask", "demo/ans", "you")
+    assert (ended.status, ended.out, ended.err) == (0, "All is well, you\n", "")
+    piped = proctor("ask", "answers", "-", home=up.home, stdin=b"all")
+    assert piped.out == "All is well, all\n"
+
+
+def test_an_ask_whose_time_is_over_ends_as_run_does(up: Up) -> None:
+    ended = up("ask", "hangs", "x", "--timeout", "200ms")
+    assert ended.status == 124
+    assert ended.complaint.startswith("proctor: ")
+    once(lambda: up.state("hangs") == "idle")
+
+
+def test_a_turn_is_queued_steered_and_interrupted(up: Up) -> None:
+    up.busy("hovers")
+    assert up("interrupt", "hov").out == "hovers delivered\n"
+    once(lambda: up.state("hovers") == "idle")
+    late = up("steer", "hovers", "faster")
+    assert late.status == 1
+    assert late.out.startswith("hovers refused (no turn is running")
+
+
+def test_agents_are_stopped_started_and_restarted_by_a_pattern(up: Up) -> None:
+    ended = up("stop", "h*")
+    assert (ended.status, ended.out) == (0, "hangs stopped\nhovers stopped\n")
+    assert (up.state("hangs"), up.state("hovers")) == ("stopped", "stopped")
+    assert up.records("ps")[-1]["name"] == "hovers"  # those that need nobody come last
+    assert up("start", "hangs").out == "hangs idle\n"
+    again = up("start", "h*")
+    assert (again.status, again.out) == (1, "hovers idle\n")
+    assert again.complaint.startswith("proctor: hangs: child 'hangs' is running")
+    assert up("restart", "hangs").out == "hangs idle\n"
+
+
+def test_an_approval_is_listed_and_decided_once(up: Up) -> None:
+    up("send", "asks", "go")
+    [approval] = once(lambda: up.records("approvals"))
+    assert up.records("ps")[0]["name"] == "asks"
+    assert (approval["tool"], approval["input"]) == ("Bash", {"command": "rm x"})
+    assert "rm x" in up("approvals", "demo").out
+    ended = up("approve", "asks")
+    assert (ended.status, ended.out) == (0, f"asks  {approval['id']}  allowed\n")
+    second = up("deny", "asks", approval["id"], "-m", "no")
+    assert (second.status, second.complaint.partition(": ")[2].partition(":")[0]) == (
+        1,
+        f"agent 'asks' has no open approval {approval['id']!r}",
+    )
+    once(lambda: up.state("asks") == "idle")
+    up("send", "asks", "go")
+    once(lambda: up.records("approvals"))
+    assert up("deny", "asks", "-m", "not today").out.endswith("  denied\n")
+    once(lambda: up.state("asks") == "idle")
+    logged = up("logs", "asks").out.splitlines()
+    assert "Bash: rm x" in logged
+    assert "Bash allowed" in logged
+
+
+def test_the_events_of_an_agent_are_shown_as_lines_and_as_they_are(up: Up) -> None:
+    up("ask", "answers", "once")
+    assert "says: All is well, once" in up("logs", "answers").out.splitlines()
+    raw = [json.loads(line) for line in up("logs", "answers", "--raw").out.splitlines()]
+    assert [event["text"] for event in raw if event["type"] == "text"][-1] == "All is well, once"
+    with running("logs", "answers", "-f", home=up.home) as following:
+        following.said(b"once")
+        up("ask", "answers", "more")
+        following.said(b"says: All is well, more")
+
+
+def test_a_fleet_is_waited_for_until_it_is_idle(up: Up) -> None:
+    up.busy("hovers")
+    late = up("wait", "--for", "idle", "--timeout", "50ms")
+    assert (late.status, late.complaint) == (
+        124,
+        "proctor: a time when fleet 'demo' is idle has not come in time",
+    )
+    with running("wait", "demo", "--for", "idle", home=up.home) as waiting:
+        up("interrupt", "hovers")
+        assert waiting.end() == 0
+    assert up("wait", "--for", "idle").status == 0
+
+
+# -- the end
+
+
+def test_a_fleet_that_is_taken_down_has_ended_and_who_waits_for_that_goes_on(own: Up) -> None:
+    with (
+        running("wait", home=own.home) as waiting,
+        running("logs", "hangs", "-f", home=own.home) as following,
+    ):
+        own.busy("hangs")
+        following.said(b"I begin.")
+        ended = own("down", "demo")
+        assert (ended.status, ended.out, ended.err) == (0, "", "")
+        assert waiting.end() == 0
+        assert following.end() == 0
+    assert own("ls", "-o", "jsonl").out == ""
+    assert own.command.end() == 128 + signal.SIGTERM
+    assert (
+        own("down").complaint
+        == "proctor: no fleet runs under this user; start one with proctor up FLEET.toml"
+    )
+
+
+def test_a_fleet_is_taken_down_when_its_turns_have_ended(own: Up) -> None:
+    own.busy("hangs")
+    with running("down", "--grace", "10m", home=own.home) as stopping:
+        once(lambda: own("ask", "answers", "x").status == 1)  # no new work is taken
+        assert own("interrupt", "hangs").status == 0
+        assert stopping.end() == 0
+
+
+@pytest.mark.parametrize("words", [("ask", "hangs", "x"), ("wait",), ("logs", "hangs", "-f")])
+def test_a_verb_whose_host_is_killed_ends_with_a_line(words: tuple[str, ...], own: Up) -> None:
+    own.busy("hovers")
+    with running(*words, home=own.home) as waiting:
+        if words[0] == "ask":
+            once(lambda: own.state("hangs") == "working")
+        elif words[0] == "logs":
+            own("send", "hangs", "x")
+            waiting.said(b"I begin.")
+        else:
+            once(lambda: listening(waiting.process.pid))
+        own.command.signal(signal.SIGKILL)
+        assert waiting.end() == 1
+        err = waiting.err.read().decode()
+    pid = own.command.process.pid
+    assert (
+        err
+        == f"proctor: the host of fleet 'demo' (process {pid}) has ended; start the fleet again with proctor up\n"
+    )
+
+
+def listening(pid: int) -> bool:
+    """Whether a process has a connection, and waits."""
+    links = list[str]()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            links.append(os.readlink(path))
+    return any(link.startswith("socket:") for link in links)
+
+
+def test_a_host_that_answers_nothing_is_reported_and_listed(own: Up) -> None:
+    pid = own.command.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    ended = own("ps", "--timeout", "100ms")
+    [listed] = own.records("ls", "--timeout", "100ms")
+    os.kill(pid, signal.SIGCONT)
+    line = f"the host of fleet 'demo' (process {pid}) does not answer: it may be stopped or overloaded"
+    assert (ended.status, ended.complaint) == (124, f"proctor: {line}")
+    assert (listed["pid"], listed["agents"], listed["needs_you"]) == (pid, None, line)
+
+
+def test_of_two_fleets_an_agent_is_named_with_its_own(own: Up, tmp_path: Path) -> None:
+    for other in started(tmp_path, "second"):
+        ambiguous = own("ask", "answers", "x")
+        assert (
+            ambiguous.complaint == "proctor: 'answers' is the name of demo/answers, second/answers; name one"
+        )
+        assert own("ask", "second/answers", "you").out == "All is well, you\n"
+        assert own("down").complaint == "proctor: 2 fleets run: demo, second; name one"
+        assert own("down", "second").status == 0
+        assert other.command.end() == 128 + signal.SIGTERM
