@@ -19,6 +19,9 @@ FILE = Path(__file__).with_suffix(".txt")
 SLOW = 0.1
 """Seconds of its longest case from which a test is slow."""
 
+TOGETHER = ("tests/house/", "tests/simulation/test_model.py")
+"""Whose tests go to one worker, since each other would parse the sources or foretell the programs once more."""
+
 FAST = 0.02
 """Seconds that a fast test takes, about."""
 
@@ -48,9 +51,19 @@ def groups(
 ) -> list[list[int]]:
     """The numbers of the tests in groups for one worker after the other: parts of a module, what takes longest first."""
     found: list[tuple[float, list[int]]] = []
-    for _, numbers in groupby(range(len(items)), key=lambda number: items[number].path):
-        found += _parts([(number, max(seconds(items[number]), FAST)) for number in numbers])
+    for place, numbers in groupby(range(len(items)), key=lambda number: _place(items[number])):
+        tests = [(number, max(seconds(items[number]), FAST)) for number in numbers]
+        if place in TOGETHER:
+            found.append((sum(each for _, each in tests), [number for number, _ in tests]))
+        else:
+            found += _parts(tests)
     return [numbers for _, numbers in sorted(found, key=lambda part: part[0], reverse=True)]
+
+
+def _place(item: pytest.Item) -> str:
+    """The module of a test, or the folder that is run as one."""
+    path = item.nodeid.partition("::")[0]
+    return next((place for place in TOGETHER if path.startswith(place)), path)
 
 
 def _parts(tests: Iterable[tuple[int, float]]) -> Iterator[tuple[float, list[int]]]:

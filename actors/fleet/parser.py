@@ -60,6 +60,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._fillers: dict[type[Any], Callable[[Any, Any], Any]] = {}
         self._converter = made = Converter(forbid_extra_keys=True)
         for kind in (str, int, bool, float):
             made.register_structure_hook(kind, _exactly(kind))
@@ -159,10 +160,14 @@ class Tables:
             return lambda value, _: self.read_as(value, kind)
 
         overrides: Any = {name: override(struct_hook=reader(kind)) for name, kind in fields.items()}
-        fill = make_dict_structure_fn(record, self._converter, **overrides)
 
         def hook(value: object, field_type: Any) -> Any:
             table = as_table(value)
+            fill = self._fillers.get(record)
+            if (
+                fill is None
+            ):  # compiled at its first table: it takes milliseconds, and a file holds few kinds of tables
+                fill = self._fillers[record] = make_dict_structure_fn(record, self._converter, **overrides)
             found = list[Exception]()
             try:
                 made = fill(table, field_type)

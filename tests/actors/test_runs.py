@@ -210,7 +210,7 @@ async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("P07", "C14", "R031", "R036", "R146")
-async def test_200_runs_half_of_them_cancelled_leave_nothing(
+async def test_80_runs_half_of_them_cancelled_leave_nothing(
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     plan = plan_of(tmp_path, [{"reply": "words and words", "deltas": 3, "delay": 0.01}], shutdown=1.0)
@@ -230,11 +230,11 @@ async def test_200_runs_half_of_them_cancelled_leave_nothing(
     await ask(plan, "warm up")
     before, files = belongings_at_first(), os.listdir(own_temporary_directory)
     async with trio.open_nursery() as nursery:
-        for n in range(200):
+        for n in range(80):
             nursery.start_soon(one, n % 2 == 0)
     assert (belongings(), os.listdir(own_temporary_directory)) == (before, files)
-    assert sum(ended.values()) == 200
-    assert ended["ok"] >= 100
+    assert sum(ended.values()) == 80
+    assert ended["ok"] >= 40
     assert set(ended) <= {"ok", "cancelled"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 
 import attrs
 import trio
@@ -49,15 +48,19 @@ def descriptors_at_first() -> dict[str, str]:
 
 def children() -> frozenset[int]:
     """The processes below this one, zombies too; none are known where the system does not list them."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return frozenset(int(pid) for path in lists for pid in _text(path).split())
-
-
-def _text(path: Path) -> str:
     try:
-        return path.read_text()
-    except OSError:  # its thread has ended
-        return ""
+        threads = os.listdir("/proc/self/task")
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(int(pid) for thread in threads for pid in _children_of(thread))
+
+
+def _children_of(thread: str) -> list[bytes]:
+    try:
+        with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
+            return file.read().split()
+    except OSError:  # the thread has ended
+        return []
 
 
 def tasks() -> int:
