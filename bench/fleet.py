@@ -6,7 +6,8 @@ Every event carries the time it was written at; its delay is taken where the con
 spoken before the watch starts, and garbage is collected a second before, so that the pause is in no delay. Each contender
 runs in a process of its own, so that its memory is its own; the CPU time is that process's. The guards' stands beside it:
 what each has used since its start, and its private memory. The children's is not there, though they take their share of the cores,
-which the load tells, that of the machine at the end of the row's own run. What is delivered is counted against what the
+which the load tells, that of the machine at the end of the row's own run, and so does the part of the time for which the contender could
+run and no core was free for it. What is delivered is counted against what the
 children should have written: a contender that falls behind shows it there. Every contender decodes with msgspec. Where a pass of
 Trio's loop computes for more than 10 ms, the longest is printed with the task and the code that held it.
 """
@@ -70,11 +71,13 @@ def argv(number: int, rate: float) -> tuple[str, ...]:
 
 @attrs.frozen
 class Fleet:
-    """So many children, each with so many events a second, watched for so many seconds."""
+    """So many children, each with so many events a second, watched for so many seconds. With `sessions`, each child of a peer leads a
+    session, as those of agents do: where the kernel has autogroups, it gets as large a share of the cores as the reader."""
 
     children: int
     rate: float
     seconds: float
+    sessions: bool = True
 
 
 class Ear:
@@ -85,6 +88,7 @@ class Ear:
         self.watch = Stopwatch()
         self.delays = array("d")  # few bytes each, as they are counted as memory of the fleet
         self.bytes = 0.0
+        self.waited = 0.0
         self.guards: list[int] = []
         self.guard_costs = guard_costs([])
         self.longest: Hold | None = None
@@ -110,11 +114,13 @@ class Ear:
     def start(self) -> None:
         """All have spoken, and the second after the last collection is over: begin."""
         self._listening = True
+        self.waited = run_delay()
         self.watch.start()
 
     def stop(self) -> None:
         """The time is over."""
         self.watch.stop()
+        self.waited = run_delay() - self.waited
         self._listening = False
         self.bytes = resident() - self._before
 
@@ -122,6 +128,14 @@ class Ear:
 def resident() -> float:
     """Bytes of this process in memory."""
     return float(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def run_delay() -> float:
+    """Seconds for which this process could run and had to wait for a core; NaN where the kernel does not count them."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return nan
 
 
 def guard_costs(guards: list[int]) -> Figures:
@@ -161,7 +175,9 @@ def bare(fleet: Fleet, ear: Ear) -> None:
 
 def _popen(number: int, fleet: Fleet) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    return subprocess.Popen(argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe)
+    return subprocess.Popen(
+        argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe, start_new_session=fleet.sessions
+    )
 
 
 def _listen_for(seconds: float, poll: select.epoll, ear: Ear) -> None:
@@ -258,7 +274,9 @@ async def a_process(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], Non
 async def a_stock_process(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None]) -> None:
     """Trio's own process and its stream."""
     pipe = subprocess.PIPE
-    process = await trio.lowlevel.open_process(argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe)
+    process = await trio.lowlevel.open_process(
+        argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe, start_new_session=fleet.sessions
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -296,7 +314,7 @@ async def on_asyncio(fleet: Fleet, ear: Ear) -> None:
 
     async def keep(number: int) -> None:
         child = await asyncio.create_subprocess_exec(
-            *argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe
+            *argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe, start_new_session=fleet.sessions
         )
         assert child.stdin is not None
         assert child.stdout is not None
@@ -343,6 +361,9 @@ CONTENDERS: Mapping[str, Callable[[Fleet, Ear], None]] = {
     "Trio, descriptors": _in_trio(a_descriptor),
     "Trio, stock processes": _in_trio(a_stock_process),
     "asyncio, msgspec": lambda fleet, ear: asyncio.run(on_asyncio(fleet, ear)),
+    "asyncio, one session": lambda fleet, ear: asyncio.run(
+        on_asyncio(attrs.evolve(fleet, sessions=False), ear)
+    ),
 }
 
 
@@ -354,7 +375,8 @@ def alone(name: str, fleet: Fleet) -> Figures:
     CONTENDERS[name](fleet, ear)
     if ear.longest is not None and ear.longest.computed > BOUND:
         print(f"{name}: {ear.longest}", file=sys.stderr)
-    return {**figures(fleet, ear.watch, ear.delays, ear.bytes), **ear.guard_costs}
+    waiting = {"waiting": ear.waited / ear.watch.wall}
+    return {**figures(fleet, ear.watch, ear.delays, ear.bytes), **ear.guard_costs, **waiting}
 
 
 def figures(fleet: Fleet, watch: Stopwatch, delays: Sequence[float], size: float) -> Figures:
@@ -400,7 +422,7 @@ def _others(fleet: Fleet) -> dict[str, Figures]:
             found[peer.name] = {}
         else:
             watch, size, delays = peer.load()(fleet.children, fleet.rate, fleet.seconds, PROGRAM)
-            found[peer.name] = {**figures(fleet, watch, delays, size), **guard_costs([])}
+            found[peer.name] = {**figures(fleet, watch, delays, size), **guard_costs([]), "waiting": nan}
     return found
 
 
@@ -411,7 +433,7 @@ def _medians(runs: Iterable[Figures]) -> Figures:
 
 HEADINGS = (
     *("fleet", "cores", "CPU µs per event", "p50, ms", "p99, ms", "delivered", "KB per child"),
-    *("CPU ms a guard", "KB a guard", "load"),
+    *("CPU ms a guard", "KB a guard", "load", "waiting"),
 )
 
 
@@ -436,6 +458,7 @@ def _cells(told: Figures) -> tuple[str, ...]:
         _known(told["guard_cpu"], 0),
         _known(told["guard_bytes"] / 1000, 0),
         f"{told['load']:.1f}",
+        _known(told["waiting"], 2),
     )
 
 

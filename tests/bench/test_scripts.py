@@ -37,7 +37,7 @@ def test_the_guards_of_a_fleet_and_the_load_of_the_machine_have_their_columns() 
     watch = Stopwatch()
     watch.wall = watch.cpu = 1.0
     told = fleet.figures(fleet.Fleet(1, 20, 1), watch, [], 1000)
-    found = {"ours": {**told, **fleet.guard_costs([os.getpid()]), "load": 7.04}}
+    found = {"ours": {**told, **fleet.guard_costs([os.getpid()]), "load": 7.04, "waiting": 0.5}}
     head, _, row = ([cell.strip() for cell in line.split("|")] for line in fleet.table(found).splitlines())
     assert head[-4:-1] == ["CPU ms a guard", "KB a guard", "load"]
     assert (float(row[-4]) > 0, float(row[-3]) > 1000, row[-2]) == (True, True, "7.0")
