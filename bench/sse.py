@@ -144,12 +144,21 @@ def run(count: int, deaf: int, events: int = EVENTS) -> Figures:
     return figures
 
 
-HEADINGS = ("clients", "p50 ms", "p99 ms", "longest ms", "server MB", "MB after", "CPU s")
+HEADINGS = (
+    "clients",
+    "p50 ms",
+    "p99 ms",
+    "longest ms",
+    "server MB",
+    "MB after",
+    "CPU s",
+    "CPU µs per frame and client",
+)
 
 
 def table(rows: Sequence[tuple[str, Figures]]) -> str:
     """Markdown, one row per run."""
-    cells = [HEADINGS, ("---", *["--:"] * 6), *((name, *_cells(figures)) for name, figures in rows)]
+    cells = [HEADINGS, ("---", *["--:"] * 7), *((name, *_cells(figures)) for name, figures in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
@@ -157,7 +166,13 @@ def _cells(figures: Figures) -> tuple[str, ...]:
     ordered = sorted(figures.delays)
     parts = (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
     delays = (f"{part * 1000:.0f}" for part in parts)
-    return (*delays, f"{figures.before:.1f}", f"{figures.after:.1f}", f"{figures.cpu:.2f}")
+    return (
+        *delays,
+        f"{figures.before:.1f}",
+        f"{figures.after:.1f}",
+        f"{figures.cpu:.2f}",
+        f"{figures.cpu / figures.wanted * 1e6:.0f}",
+    )
 
 
 def rows(count: int, deaf: int, events: int = EVENTS) -> list[tuple[str, Figures]]:

@@ -6,7 +6,7 @@ A request is counted until its block is left. After `close` no request is admitt
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import trio
@@ -33,11 +33,43 @@ class CancelSignal:
             # It may have fired before this wait began.
             if self.why is not None:
                 scope.cancel(self.why)
-            self._waiting.add(scope)
+            self.add(scope)
             try:
                 yield scope
             finally:
-                self._waiting.discard(scope)
+                self.discard(scope)
+
+    def add(self, scope: trio.CancelScope) -> None:
+        """Cancel this scope when the signal fires."""
+        self._waiting.add(scope)
+
+    def discard(self, scope: trio.CancelScope) -> None:
+        """Cancel it no more."""
+        self._waiting.discard(scope)
+
+
+class Waits:
+    """Waits of one task, each ended by the signal or after `seconds`: within its block, and in one scope, as to open one for each wait
+    costs more than what is waited for. What is done in the block between two waits is not cancelled."""
+
+    def __init__(self, signal: CancelSignal, seconds: float) -> None:
+        self.scope = trio.CancelScope()
+        self._signal, self._seconds = signal, seconds
+
+    async def ended(self, wait: Callable[[], Awaitable[object]]) -> bool:
+        """Wait. Leaves the block when the wait is cut short; True when that was due in the moment in which it ended by itself, after
+        which the caller must leave the block."""
+        scope = self.scope
+        if self._signal.why is not None:
+            return True
+        self._signal.add(scope)
+        scope.deadline = trio.current_time() + self._seconds
+        try:
+            await wait()
+        finally:
+            scope.deadline = math.inf
+            self._signal.discard(scope)
+        return scope.cancel_called
 
 
 class InFlight:

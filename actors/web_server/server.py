@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -72,6 +73,15 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._connection = connection
         self._write = trio.CancelScope()
         self._broken = False
+
+    def send_now(self, data: bytes) -> int:
+        """Send what the socket takes at once, and return how many bytes that were."""
+        if self._broken:
+            return 0
+        try:
+            return os.write(self.socket.fileno(), data)
+        except OSError:  # full, broken or closed: `send_all` meets the same, and deals with it
+            return 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         rest = memoryview(data)
@@ -252,7 +262,7 @@ class _Connections:
             if not self._state.get(ADMITS_BY_REQUEST, False):
                 connection.admit()
             if scope["type"] == "http":
-                exchange = Exchange(scope, receive, send)
+                exchange = Exchange(scope, receive, send, stream)
                 receive, send = exchange.receive, exchange.send
             await self._application(scope, receive, send)
 

@@ -39,8 +39,8 @@ def test_the_guards_of_a_fleet_and_the_load_of_the_machine_have_their_columns() 
     told = fleet.figures(fleet.Fleet(1, 20, 1), watch, [], 1000)
     found = {"ours": {**told, **fleet.guard_costs([os.getpid()]), "load": 7.04, "waiting": 0.5}}
     head, _, row = ([cell.strip() for cell in line.split("|")] for line in fleet.table(found).splitlines())
-    assert head[-4:-1] == ["CPU ms a guard", "KB a guard", "load"]
-    assert (float(row[-4]) > 0, float(row[-3]) > 1000, row[-2]) == (True, True, "7.0")
+    assert head[-5:-1] == ["CPU ms a guard", "KB a guard", "load", "waiting"]
+    assert (float(row[-5]) > 0, float(row[-4]) > 1000, *row[-3:-1]) == (True, True, "7.0", "0.50")
 
 
 def test_the_watch_of_a_fleet_begins_with_no_collection_that_would_be_in_the_first_delays(

@@ -23,7 +23,7 @@ from proctor.actors.agent.approval_queue import Approvals
 from proctor.actors.gateways.http.schemas import EndRecord, approval_record
 from proctor.actors.gateways.http.turns import LogCall, ServedTurn
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.serving.in_flight import CancelSignal
+from proctor.actors.serving.in_flight import CancelSignal, Waits
 from proctor.actors.web_server.exchange import DISCONNECTED, while_connected
 from proctor.protocols.vocabulary import AnyEvent
 
@@ -188,15 +188,29 @@ async def write_log(
     """Write an agent's events from `position` on, until `closing` fires or a closed log is read to its end."""
     await write(b": events\n\n")  # the first byte shows the client that its request was accepted
     log = encoded.log
+
+    async def write_ready(waits: Waits) -> str | None:
+        """Write what comes until the stream or a wait has ended."""
+        nonlocal position
+        while closing.why is None:
+            if until is not None and position >= until:
+                return NO_MORE
+            if position < log.end:
+                data, position = encoded.after(position, until)
+                await write(data)
+            elif log.closed:
+                return AT_REST
+            elif await waits.ended(log.changed):
+                break
+        return None
+
     while closing.why is None:
-        if until is not None and position >= until:
-            return NO_MORE
-        if position < log.end:
-            data, position = encoded.after(position, until)
-            await write(data)
-        elif log.closed:
-            return AT_REST
-        elif await _timed_out(log.changed, closing, pause):
+        waits = Waits(closing, pause)
+        with waits.scope:
+            if (why := await write_ready(waits)) is not None:
+                return why
+        # The signal may have fired in the same moment: then the stream ends, and nothing more is written.
+        if waits.scope.cancelled_caught and closing.why is None:
             await write(PING)
     return closing.why
 
