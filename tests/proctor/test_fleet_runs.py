@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trio.testing import MockClock
@@ -139,3 +142,40 @@ def test_the_store_of_a_fleet_is_named_after_it_and_its_file(monkeypatch: pytest
     assert one.parent == Path("/state/proctor/fleets")
     assert re.fullmatch(r"my fleet%2F1-[0-9a-f]{8}\.db", one.name)
     assert one != other
+
+
+def test_a_server_that_was_killed_goes_on_with_its_run(home: Path, fleet: Fleet) -> None:
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=ANSWERS)
+    with running("web", str(path), home=home) as command:
+        while runs_of(home)[0]["turns"] == 0:
+            os.sched_yield()
+        second = proctor("web", str(path), "--listen", "0", home=home)
+        assert (second.status, "is running already (process " in second.complaint) == (1, True)
+        command.signal(signal.SIGKILL)
+        command.end()
+    [killed] = runs_of(home)
+    for number, is_continued in ((signal.SIGINT, True), (signal.SIGKILL, False)):
+        known = {run["id"] for run in runs_of(home)}
+        with running("web", str(path), home=home) as command:
+            while not (new := [run for run in runs_of(home) if run["id"] not in known]) or (
+                is_starting(home) if is_continued else new[0]["turns"] == 0
+            ):
+                os.sched_yield()
+            [meta] = Path(new[0]["path"]).glob("1/meta.json")
+            command.signal(number)
+            command.end()
+        assert (f"--resume={killed['session_id']}" in json.loads(meta.read_bytes())["argv"]) == is_continued
+        sent = (meta.parent / "stdin.ndjson").read_text()
+        assert ('"x"' in sent) is not is_continued
+
+
+def runs_of(home: Path) -> list[dict[str, Any]]:
+    """The recorded runs; one without a turn while nothing is recorded."""
+    found: list[dict[str, Any]] = json.loads(proctor("runs", "-o", "json", home=home).out)
+    return found or [{"turns": 0, "id": ""}]
+
+
+def is_starting(home: Path) -> bool:
+    """Whether the only agent of the fleet that runs has not been sent what it is to be sent at its start."""
+    done = proctor("ps", "-o", "json", home=home)
+    return done.status != 0 or json.loads(done.out)[0]["state"] not in ("idle", "working")

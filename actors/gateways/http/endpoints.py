@@ -7,6 +7,7 @@ disconnects before its end, unless it was requested with `Prefer: respond-async`
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -26,7 +27,7 @@ from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.fleet_view import write_changes
 from proctor.actors.gateways.http.gateway import Gateway
 from proctor.actors.gateways.http.lifecycle import Command
-from proctor.actors.gateways.http.operations import OPERATIONS, STREAM, body_schemas, openapi
+from proctor.actors.gateways.http.operations import KEY, OPERATIONS, STREAM, body_schemas, openapi
 from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http, problem
 from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn
@@ -127,7 +128,7 @@ class Endpoints:
         agent, body = self._agent(request), await self._read_body(request, r.QueueRequest)
         self._gateway.check_takes_work()
         with trio.fail_after(CALL_TIMEOUT):
-            receipt = await agent.queue(body.prompt)
+            receipt = await agent.queue(body.prompt, key=request.headers.get(KEY.name) or _own_key(agent))
         return json_response(r.receipt_record(receipt), 202)
 
     # -- events
@@ -152,7 +153,13 @@ class Endpoints:
         agent, body = self._agent(request), await self._read_body(request, r.TurnRequest)
         if body.schema is not None:
             schema_of(body.schema)  # raises `BadOption` for an invalid schema
-        turn = self._gateway.begin(agent, body)
+        key = request.headers.get(KEY.name)
+        if key is not None and _wants_stream(request):
+            remedy = f"follow GET /agents/{agent.name}/events, or leave {KEY.name} out"
+            raise problem(
+                422, "no-events", "a turn with a key has no events of its own", remedy, where=KEY.name
+            )
+        turn = self._gateway.begin(agent, body, key)
         headers = {"location": turn.url}
         if "respond-async" in request.headers.get("prefer", ""):
             return json_response(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
@@ -319,6 +326,12 @@ async def _add_record(
         # One agent that does not answer must not cost the whole list.
         state = "busy" if isinstance(error, CallTimeout) else "stopped"
         records[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
+
+
+def _own_key(agent: Agent) -> str | None:
+    """A key for a request that came without one, where the tree of the agent keeps requests: what was accepted is to survive the host."""
+    state = agent.kept_state()
+    return None if state is None or state.requests is None else str(uuid.uuid4())
 
 
 async def _log(agent: Agent) -> EventLog:

@@ -29,7 +29,7 @@ from proctor.actors.gateways.http.request_body import LIMIT
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT, EncodedEvents
-from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
+from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns, ask_with_key
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import CancelSignal, InFlight
@@ -101,11 +101,17 @@ class Gateway:
             raise problem(422, "no-sessions", detail, "ask without a session_id", where="/session_id")
         return session_turns
 
-    def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
-        """Start a turn, in its session if it names one. Raises `Problem`."""
+    def begin(self, agent: Agent, request: TurnRequest, key: str | None = None) -> ServedTurn:
+        """Start a turn, in its session if it names one; with a `key` it is the tree's, and has no events here. Raises `Problem`."""
         self.check_takes_work()
         if request.session_id is None:
-            return self.turns.begin(agent, request)
+            work = None if key is None else partial(ask_with_key, agent, request, key)
+            return self.turns.begin(agent, request, work)
+        if key is not None:
+            detail = "a turn in a session cannot have a key: its agent is not in the tree that keeps requests"
+            raise problem(
+                422, "no-key", detail, "leave Idempotency-Key or session_id out", where="Idempotency-Key"
+            )
         answer = self.session_turns_of(agent).answer
         return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
 

@@ -85,6 +85,12 @@ FOLLOW = Parameter(
 PREFER = Parameter(
     "Prefer", "header", "`respond-async`: 202 at once; the turn continues when its client disconnects.", WORD
 )
+KEY = Parameter(
+    "Idempotency-Key",
+    "header",
+    "A name of the caller's own for this request: it is carried out once, survives the host, and has the same answer whenever it is asked again.",
+    WORD,
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(method="GET", path="/agents", endpoint="list_agents", summary="List all agents and their states.",
@@ -96,9 +102,9 @@ OPERATIONS: tuple[Operation, ...] = (
               responses={200: (STREAM,), 204: (None,)}, errors=(400, 409)),
     Operation(method="GET", path="/agents/{name}/turns", endpoint="list_turns", summary="List the turns that were requested here.",
               responses={200: (r.TurnList,)}, parameters=(NAME,)),
-    Operation(method="POST", path="/agents/{name}/turns", endpoint="begin_turn", body=r.TurnRequest, parameters=(NAME, PREFER),
+    Operation(method="POST", path="/agents/{name}/turns", endpoint="begin_turn", body=r.TurnRequest, parameters=(NAME, PREFER, KEY),
               summary="Start a turn; `Accept: text/event-stream` returns its events, else the response is its answer.",
-              responses={200: (r.TurnRecord, STREAM), 202: (r.TurnRecord,)}, errors=(429, 502, 504)),
+              responses={200: (r.TurnRecord, STREAM), 202: (r.TurnRecord,)}, errors=(409, 422, 429, 502, 504)),
     Operation(method="GET", path="/agents/{name}/turns/{id}", endpoint="show_turn", parameters=(NAME, TURN, LAST),
               summary="Show a turn; `Accept: text/event-stream` returns its events, also after its end.",
               responses={200: (r.TurnRecord, STREAM)}, errors=(400,)),
@@ -118,7 +124,7 @@ OPERATIONS: tuple[Operation, ...] = (
               summary="End the running turn; the session continues.", responses={200: (r.ReceiptRecord,)}),
     Operation(method="POST", path="/agents/{name}/steer", endpoint="steer", body=r.SteerRequest, parameters=(NAME,),
               summary="Send text to the running turn.", responses={200: (r.ReceiptRecord,)}),
-    Operation(method="POST", path="/agents/{name}/queue", endpoint="queue", body=r.QueueRequest, parameters=(NAME,),
+    Operation(method="POST", path="/agents/{name}/queue", endpoint="queue", body=r.QueueRequest, parameters=(NAME, KEY), errors=(409, 422),
               summary="Queue a prompt as a turn of its own, without waiting for it.", responses={202: (r.ReceiptRecord,)}),
     Operation(method="GET", path="/agents/{name}/approvals", endpoint="list_approvals", parameters=(NAME,),
               summary="List the tools that wait for a decision; `Accept: text/event-stream` also returns new ones.",

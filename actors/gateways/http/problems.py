@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actors.agent.stored_requests import KeyReused
 from proctor.actors.error_kinds import facts_of, is_safe_to_repeat
 from proctor.actors.errors import (
     AgentError,
@@ -35,6 +36,7 @@ from proctor.actors.gateways.http.schemas import (
     ViolationRecord,
     delivery_record,
 )
+from proctor.actors.store.backend import StoreError
 from proctor.runtime.errors import CallTimeout, NotFound, Restarting, Running, StartError, SupervisionError
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes import ProcessError
@@ -67,6 +69,8 @@ NAMES: Mapping[type[Exception], str] = {
     NotFound: "forgotten",
     StartError: "not-started",
     trio.TooSlowError: "busy",
+    KeyReused: "key-reused",
+    StoreError: "not-kept",
     BadOption: "not-possible",
     UnsupportedPayload: "not-possible",
     SupervisionError: "refused",

@@ -151,6 +151,11 @@ async def ask_agent(agent: Agent, request: TurnRequest, turn: ServedTurn) -> Ans
         return live.answer
 
 
+async def ask_with_key(agent: Agent, request: TurnRequest, key: str, turn: ServedTurn) -> Answer:
+    """Wait for the end of a request that the tree keeps. It goes on when this turn is withdrawn."""
+    return await agent.ask(request.prompt, timeout=request.timeout, schema=request.schema, key=key)
+
+
 class Turns:
     """The turns of one gateway; they run in `nursery`."""
 

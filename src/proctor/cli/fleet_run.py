@@ -21,7 +21,7 @@ from proctor.actors.agent.stored_requests import SESSION, cut_off
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import NotExecuted
 from proctor.actors.recording.recording import KEEP_SECONDS, PRUNE_INTERVAL
-from proctor.actors.store.backend import StoreBackend, StoreError, opened
+from proctor.actors.store.backend import StoreBackend, StoreError, StoreInUse, opened
 from proctor.actors.store.ends import end_with_error
 from proctor.actors.store.records import StoredRequest
 from proctor.cli.recordings import state_directory
@@ -90,6 +90,14 @@ async def open_run(store: StoreBackend, *, fresh: bool) -> FleetRun:
         begun = left or datetime.now().isoformat(" ", "milliseconds")  # as its user reads it
         await store.put("", RUN, begun)
     return FleetRun(store, begun, is_continued=left is not None)
+
+
+def already_running(fleet: str, error: StoreError) -> str:
+    """The line for a store that cannot be used, most often because another host has it."""
+    if not isinstance(error, StoreInUse):
+        return str(error)
+    by = "" if error.pid is None else f" (process {error.pid})"
+    return f"{fleet} is running already{by}: stop it first"
 
 
 def _given_up(request: StoredRequest) -> Exception:

@@ -148,6 +148,8 @@ class WebOptions(ServerOptions):
     """Grace period for running turns at shutdown."""
     strict: Flag = False
     """Stop when an agent cannot start or is restarted too often. Default: serve the others."""
+    fresh: Flag = False
+    """Begin anew also where a run was cut short."""
 
 
 @Parameter(name="*")

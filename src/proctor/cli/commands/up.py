@@ -26,11 +26,11 @@ from proctor.actors.fleet.fleet import Child, Fleet, load_fleet
 from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor
-from proctor.actors.store.backend import StoreError, StoreInUse
+from proctor.actors.store.backend import StoreError
 from proctor.actors.store.sqlite import Store
 from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
-from proctor.cli.fleet_run import FleetRun, open_run, store_path
+from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_path
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
@@ -64,9 +64,8 @@ async def _main(path: Path, strict: bool, fresh: bool) -> int:
         fleet = load_fleet(path)
         locate_agents((plan_of(member.spec()) for _, member in fleet.members("")), strict=strict)
         run = await open_run(Store(store_path(fleet.name, path)), fresh=fresh)
-    except StoreInUse as error:
-        by = "" if error.pid is None else f" (process {error.pid})"
-        await errors.say(f"{path} is running already{by}: stop it first")
+    except StoreError as error:
+        await errors.say(already_running(str(path), error))
         return FAILED
     except AgentError as error:
         return await report(error, errors)

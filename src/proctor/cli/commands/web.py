@@ -10,10 +10,12 @@ Agents that remain `LAST` seconds after the grace are killed, as all are at the 
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -33,11 +35,14 @@ from proctor.actors.gateways.http import (
     open_gateway,
 )
 from proctor.actors.gateways.http.schemas import TurnRequest
+from proctor.actors.gateways.http.turns import ask_with_key
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.plan.plan import plan_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor
+from proctor.actors.store.backend import StoreError
+from proctor.actors.store.sqlite import Store
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.server import serve
@@ -45,6 +50,7 @@ from proctor.cli.control_server import handles_of, hooks_of, serve_gateway
 from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
+from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_path
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
@@ -111,6 +117,7 @@ class Service:
         sessioned = {name: plan for name, plan in self._plans.items() if plan.reach is ProcessTransport}
         self._rooms = attrs.evolve(rooms, plans=sessioned)
         self._accounts = account_book(self._fleet.name)
+        self._store = Store(store_path(self._fleet.name, Path(file)))
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
         self._stopping: float | None = None
@@ -134,13 +141,21 @@ class Service:
             await enter_sessions(stack, self._rooms.sessions, _log)
             stack.enter_context(self._accounts)
             try:
-                async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
+                run = await open_run(self._store, fresh=self._options.fresh)
+                tree = open_supervisor((), name=self._fleet.name, store=self._store, **self._fleet.tree())
+                async with tree as sup:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
                     await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
-                    await self._serve(server, where, sup, interrupts)
+                    nursery.start_soon(run.prune_regularly)
+                    await self._serve(server, where, sup, run, interrupts)
+                if interrupts.first in (None, signal.SIGINT):
+                    await run.finish()
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
+                self._status = FAILED
+            except StoreError as error:
+                await self._errors.say(already_running(self._fleet.name, error))
                 self._status = FAILED
             nursery.cancel_scope.cancel("the fleet has stopped")
         seconds = round(trio.current_time() - (self._stopping or trio.current_time()), 3)
@@ -148,7 +163,12 @@ class Service:
         return self._status
 
     async def _serve(
-        self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, interrupts: Interrupts
+        self,
+        server: Callable[..., Any],
+        where: Endpoint,
+        sup: Supervisor,
+        run: FleetRun,
+        interrupts: Interrupts,
     ) -> None:
         hooks = self._hooks(sup, interrupts)
         async with (
@@ -169,7 +189,7 @@ class Service:
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with interrupts.scope:
                 ready = partial(interrupts.manager.ready, f"{self._fleet.name} is served on {_shown(where)}")
-                await self._work(sup, gateway, ready)
+                await self._work(sup, gateway, run, ready)
             self._stopping = now = trio.current_time()
             # set now, so that it also bounds the drain and the stop of the tree
             self._late.deadline = now + self._grace + LAST
@@ -189,9 +209,11 @@ class Service:
         self._rooms.kill()
         sup.ref.kill()
 
-    async def _work(self, sup: Supervisor, gateway: Gateway, ready: Callable[[], None]) -> None:
+    async def _work(
+        self, sup: Supervisor, gateway: Gateway, run: FleetRun, ready: Callable[[], None]
+    ) -> None:
         async with trio.open_nursery() as nursery:
-            if await self._start(sup, gateway, nursery):
+            if await self._start(sup, gateway, run, nursery):
                 gateway.probes.not_ready = None
                 ready()
                 await wait_any(sup.wait_stopped, self._unavailable.wait_unavailable)
@@ -200,12 +222,12 @@ class Service:
             await self._errors.say(f"no agent of {self._fleet.name} is left: {self._unavailable.summary}")
             self._status = self._unavailable.status or FAILED
 
-    async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
+    async def _start(self, sup: Supervisor, gateway: Gateway, run: FleetRun, nursery: trio.Nursery) -> bool:
         async def conclude(child: Child, cause: Exception | None) -> bool:
             if isinstance(cause, DeliveryError):
                 return False
             if cause is None:
-                self._begin_turns(gateway, child)
+                _begin_turns(gateway, child, run)
             elif self._options.strict:
                 self._status = status_of(cause)
                 await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
@@ -215,13 +237,6 @@ class Service:
             return True
 
         return await start_children(sup, self._fleet, state_directory(), conclude)
-
-    def _begin_turns(self, gateway: Gateway, child: Child) -> None:
-        for member in agents_of(child):
-            if member.prompt is not None:
-                gateway.turns.begin(
-                    gateway.agent(member.name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
-                )
 
     def _metrics_text(self) -> Callable[[], Awaitable[bytes]] | None:
         if not self._options.metrics:
@@ -239,6 +254,15 @@ class Service:
             session_turns=self._rooms,
             log=_tell,
         )
+
+
+def _begin_turns(gateway: Gateway, child: Child, run: FleetRun) -> None:
+    """Send the agents of a child their prompts, each as a request of the run."""
+    for member in agents_of(child):
+        if member.prompt is not None:
+            agent = gateway.agent(member.name)
+            request = TurnRequest(prompt=member.prompt, timeout=member.timeout)
+            gateway.turns.begin(agent, request, partial(ask_with_key, agent, request, run.key(member.prompt)))
 
 
 def _checked(file: str, options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns, float]:

@@ -19,6 +19,7 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.gateways.http import AuthMiddleware, Gateway, Hooks, Lifecycle, application, open_gateway
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
+from proctor.actors.store.backend import StoreBackend
 from proctor.actors.transport.memory import Peer
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
@@ -147,6 +148,7 @@ async def served(
     entrance: Mapping[str, Any] | None = None,
     budget: proctor.Budget | None = None,
     intensity: int = 1,
+    store: StoreBackend | None = None,
     **serving: Any,
 ) -> AsyncGenerator[Served]:
     told: list[tuple[str, Mapping[str, Any]]] = []
@@ -157,7 +159,8 @@ async def served(
         telling.unpark_all()
 
     with trio.fail_after(seconds), bound(Endpoint()) as opened:
-        async with proctor.open_supervisor(specs or [spoken()], budget=budget, intensity=intensity) as sup:
+        flags: Any = {"budget": budget, "intensity": intensity, "store": store}
+        async with proctor.open_supervisor(specs or [spoken()], **flags) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
             lifecycle = Lifecycle(sup, {spec.id: spec.id for spec in specs})
             given: dict[str, Any] = {"lifecycle": lifecycle, **(hooks or {})}
