@@ -270,6 +270,7 @@ def test_a_fleet_that_is_taken_down_has_ended_and_who_waits_for_that_goes_on(own
     ):
         own.busy("hangs")
         following.said(b"I begin.")
+        once(lambda: follows(waiting.process.pid, own))
         ended = own("down", "demo")
         assert (ended.status, ended.out, ended.err) == (0, "", "")
         assert waiting.end() == 0
@@ -313,11 +314,22 @@ def test_a_verb_whose_host_is_killed_ends_with_a_line(words: tuple[str, ...], ow
 
 def listening(pid: int) -> bool:
     """Whether a process has a connection, and waits."""
-    links = list[str]()
+    return bool(sockets(pid))
+
+
+def follows(pid: int, up: Up) -> bool:
+    """Whether a process keeps its connection while the host answers others: then it reads a stream."""
+    before = sockets(pid)
+    up("ps")
+    return bool(before) and sockets(pid) == before
+
+
+def sockets(pid: int) -> set[str]:
+    links = set[str]()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
-            links.append(os.readlink(path))
-    return any(link.startswith("socket:") for link in links)
+            links.add(os.readlink(path))
+    return {link for link in links if link.startswith("socket:")}
 
 
 def test_a_host_that_answers_nothing_is_reported_and_listed(own: Up) -> None:

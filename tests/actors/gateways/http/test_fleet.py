@@ -56,7 +56,7 @@ async def test_a_client_that_follows_the_changes_has_what_a_fresh_snapshot_has(s
     chance = random.Random(seed)
     names = ("a", "b", "c")
     async with (
-        served(*map(spoken, names), heartbeat=0.05, intensity=100) as server,
+        served(*map(spoken, names), heartbeat=0.05, seconds=120.0, intensity=100) as server,
         trio.open_nursery() as nursery,
     ):
         follower = Follower(server)
