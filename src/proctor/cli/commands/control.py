@@ -26,7 +26,7 @@ from proctor.cli.control_client import (
     wait_ended,
 )
 from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
-from proctor.cli.ui.text import WHOLE, money, one_line, printable
+from proctor.cli.ui.text import WHOLE, aligned, money, one_line, printable
 from proctor.cli.usage_errors import complain
 
 Record = Mapping[str, Any]
@@ -230,7 +230,7 @@ def _describe(options: Namespace) -> int:
 def _show(output: str, records: Sequence[Record], columns: Mapping[str, Column]) -> int:
     """Write records in an output format. `columns` has the field of each title of the table, or a function of the record."""
     if output == "table":
-        _write(table([tuple(columns), *(_row(record, columns.values()) for record in records)]))
+        _write(aligned([tuple(columns), *(_row(record, columns.values()) for record in records)]))
     elif output == "json":
         _write([json.dumps(records, indent=2)])
     else:
@@ -245,15 +245,6 @@ def _row(record: Record, columns: Iterable[Column]) -> Row:
 def _text(value: object) -> str:
     whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return "" if value is None else one_line(whole)
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    """The rows as lines, in columns as wide as needed."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _write(lines: Iterable[str]) -> None:
