@@ -261,7 +261,7 @@ class Store:
         [(tables,)] = database.execute("SELECT count(*) FROM sqlite_schema")
         if tables and application != APPLICATION:
             raise StoreError(
-                str(self.path), "is a database of another program: name another file, or move that one away"
+                str(self.path), "is a database of another program: move that one away, or name another file"
             )
         if version > VERSION:
             raise StoreError(
@@ -301,7 +301,10 @@ class Store:
             self._lock = -1
 
     def _failure(self, error: Exception) -> StoreError:
-        found = StoreError(str(self.path), f"cannot be used: {error}")
+        what_to_do = ""
+        if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            what_to_do = "; move it away, or name another file"
+        found = StoreError(str(self.path), f"cannot be used: {error}{what_to_do}")
         found.__cause__ = error
         return found
 

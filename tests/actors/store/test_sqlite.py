@@ -68,7 +68,9 @@ async def test_a_store_of_a_later_version_is_refused_and_left_alone(path: Path) 
 async def test_a_file_of_another_program_is_refused_and_left_alone(path: Path, kind: str) -> None:
     foreign(path, kind)
     before = content(path)
-    with pytest.raises(StoreError, match=r"is not a database|database of another program"):
+    with pytest.raises(
+        StoreError, match=r"(is not a database; |database of another program: ).*move (it|that one) away"
+    ):
         await Store(path).open()
     assert content(path) == before
 
