@@ -148,7 +148,7 @@ class Gateway:
         stop()
 
     def _is_working(self) -> bool:
-        return any(record.state in ("working", "blocked") for record in self.view.refresh())
+        return any(record.state in ("working", "blocked") for record in self.view.records())
 
     def check_takes_work(self) -> None:
         """Raise `Problem` while the server is stopping."""
