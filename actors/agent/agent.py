@@ -51,6 +51,7 @@ from proctor.actors.outcomes import ENDINGS, OUTCOMES
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.liveness import REPLY_TIMEOUT
+from proctor.actors.process.start_slots import opening_turn
 from proctor.actors.store.backend import StoreError
 from proctor.actors.structured.strategies import prepared
 from proctor.protocols import vocabulary as v
@@ -72,7 +73,8 @@ class AgentActor(Actor):
     _written: trio.Event
 
     async def init(self, plan: Plan) -> Continue:
-        opened = self._restore_state(plan)
+        async with opening_turn():
+            opened = self._restore_state(plan)
         self.plan = await self.state.place(opened)
         was = self.state.status.state
         if self.incarnation > 1:
@@ -82,9 +84,8 @@ class AgentActor(Actor):
             try:
                 await self._restore_process(was)
             except (AgentError, ProcessError, OSError) as error:
-                self.state.transition(
-                    "lost", str(error)
-                )  # who looks in the back-off sees why there is no process
+                # who looks in the back-off sees why there is no process
+                self.state.transition("lost", str(error))
                 raise
         else:
             self.state.transition("ready", "each request gets a process of its own")

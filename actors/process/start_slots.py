@@ -19,6 +19,18 @@ HOLD_TIME = 5.0
 _LIMITER: trio.lowlevel.RunVar[trio.CapacityLimiter | None] = trio.lowlevel.RunVar("proctor.starts", None)
 
 
+_TURN: trio.lowlevel.RunVar[trio.Lock | None] = trio.lowlevel.RunVar("proctor.opening", None)
+
+
+def opening_turn() -> trio.Lock:
+    """Held while an agent opens its files, which takes milliseconds: the agents of a tree would all do so in one pass of the loop, and
+    the lock gives each a pass of its own."""
+    turn = _TURN.get()
+    if turn is None:
+        _TURN.set(turn := trio.Lock())
+    return turn
+
+
 class StartSlot:
     """A slot for one start in progress, held from `take` until `release` or the end of its block."""
 
