@@ -11,6 +11,7 @@ Not handled: coverage, whose data is of one process, and fixtures of folders, wh
 from __future__ import annotations
 
 import multiprocessing
+import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,12 @@ from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 import attrs
 import pytest
+from _pytest.capture import FDCapture
 
 from tests.durations import groups
 
@@ -217,15 +220,24 @@ def _own_process(config: pytest.Config, number: int) -> Iterator[None]:
     factory._basetemp = folder
     if config.pluginmanager.has_plugin("terminalreporter"):
         config.pluginmanager.unregister(name="terminalreporter")
-    capturing = config.pluginmanager.get_plugin("capturemanager")
-    if capturing is not None:  # into files of its own: what it has is shared with the process that collected
-        capturing.stop_global_capturing()
-        capturing.start_global_capturing()
-        capturing.suspend_global_capture()
+    _own_captured_output(config)
     try:
         yield
     finally:
         config._ensure_unconfigure()  # raises an error that the garbage of the last tests comes to
+
+
+def _own_captured_output(config: pytest.Config) -> None:
+    """Put other files in the place of those that hold captured output, whose offsets all forks share.
+
+    They stay open: a module that was imported while output was captured may have kept them as `sys.stderr`.
+    """
+    capturing = config.pluginmanager.get_plugin("capturemanager")
+    streams = getattr(capturing, "_global_capturing", None)
+    for capture in (getattr(streams, "out", None), getattr(streams, "err", None)):
+        if isinstance(capture, FDCapture):
+            with TemporaryFile(buffering=0) as own:
+                os.dup2(own.fileno(), capture.tmpfile.fileno(), inheritable=False)
 
 
 def _run(session: pytest.Session, items: Sequence[pytest.Item]) -> None:

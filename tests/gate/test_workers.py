@@ -52,6 +52,19 @@ def test_what_workers_report_is_one_run(run: Run, pytester: pytest.Pytester) -> 
     assert len([*ET.parse(pytester.path / "report.xml").iter("testcase")]) == 5
 
 
+def test_what_a_module_kept_of_a_stream_as_it_was_collected_is_open_in_a_worker(run: Run) -> None:
+    kept = """
+import sys
+KEPT = sys.stderr
+def test_it_writes(): print("once", file=KEPT)
+def test_it_fails(): print("again", file=KEPT); assert 0
+"""
+    done = run("--workers", "2", test_a=kept)
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*Captured stderr call*", "again"])
+    assert "once" not in done.stdout.str()
+
+
 def test_a_worker_that_dies_fails_the_test_that_it_was_at_and_the_others_run(run: Run) -> None:
     dies = "\ndef test_first(): ...\ndef test_dies(): os._exit(3)\ndef test_last(): ...\n"
     done = run("--workers", "1", test_a=dies, test_b="\ndef test_other(): ...\n")

@@ -154,18 +154,18 @@ async def test_the_end_of_the_output_is_the_programs_doing() -> None:
 @pytest.mark.parametrize(
     ("runtime", "command", "code", "said"),
     [
-        (os.getpid(), "no-such-program", 127, "proctor guard: no-such-program: No such file or directory\n"),
-        (os.getpid(), "/etc/passwd", 126, "proctor guard: /etc/passwd: Permission denied\n"),
+        (None, "no-such-program", 127, "proctor guard: no-such-program: No such file or directory\n"),
+        (None, "/etc/passwd", 126, "proctor guard: /etc/passwd: Permission denied\n"),
         (1, "true", 125, ""),
-        (os.getpid(), "true", 0, ""),
+        (None, "true", 0, ""),
     ],
     ids=["not there", "not executable", "of a runtime that is gone", "good"],
 )
 def test_a_guard_by_itself_says_why_it_starts_nothing(
-    runtime: int, command: str, code: int, said: str
+    runtime: int | None, command: str, code: int, said: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", GUARD, str(runtime), command],
+        [sys.executable, "-I", "-S", GUARD, str(runtime or os.getpid()), command],
         capture_output=True,
         text=True,
         env=ENV,
