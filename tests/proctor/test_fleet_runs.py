@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,20 @@ def cut_short(path: Path, home: Path, number: signal.Signals) -> str:
         out = ""
         while not ("I begin." in out and "answered" in out):
             out += command.said(b"\n").decode()
+        # what is written there says what the next host may do
+        while not has_begun(home):
+            os.sched_yield()
         command.signal(number)
         command.end()
     return out
+
+
+def has_begun(home: Path) -> bool:
+    """Whether the store of the only fleet knows that the open turn has begun."""
+    [store] = (home / "state" / "proctor" / "fleets").glob("*.db")
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as database:
+        marks = database.execute("SELECT sent FROM requests WHERE ended IS NULL").fetchall()
+    return [mark is not None and b'"started":true' in mark for (mark,) in marks] == [True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
