@@ -10,7 +10,6 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,15 @@ FILE = Path(__file__).with_suffix(".txt")
 SLOW = 0.1
 """Seconds of its longest case from which a test is slow."""
 
-TOGETHER = ("tests/house/", "tests/simulation/test_model.py")
-"""Whose tests go to one worker, since each other would parse the sources or foretell the programs once more."""
+TOGETHER = {
+    "tests/house/": "the syntax of the sources",
+    "tests/simulation/test_model.py": "what the model foretells",
+    "tests/runtime/test_ledger.py": "the key of a made-up host",
+    "tests/proctor/test_leftovers.py": "the key of a made-up host",
+    "tests/actors/test_host.py": "the key of a made-up host",
+}
+"""Modules, and folders, whose tests go to one worker → what they share: a cache that another worker would fill once more,
+or what all workers have from the collection and a test sweeps by."""
 
 FAST = 0.02
 """Seconds that a fast test takes, about."""
@@ -50,10 +56,12 @@ def groups(
     items: Sequence[pytest.Item], seconds: Callable[[pytest.Item], float] = seconds_of
 ) -> list[list[int]]:
     """The numbers of the tests in groups for one worker after the other: parts of a module, what takes longest first."""
+    places: dict[str, list[tuple[int, float]]] = {}
+    for number, item in enumerate(items):
+        places.setdefault(_place(item), []).append((number, max(seconds(item), FAST)))
     found: list[tuple[float, list[int]]] = []
-    for place, numbers in groupby(range(len(items)), key=lambda number: _place(items[number])):
-        tests = [(number, max(seconds(items[number]), FAST)) for number in numbers]
-        if place in TOGETHER:
+    for place, tests in places.items():
+        if place in TOGETHER.values():
             found.append((sum(each for _, each in tests), [number for number, _ in tests]))
         else:
             found += _parts(tests)
@@ -61,9 +69,9 @@ def groups(
 
 
 def _place(item: pytest.Item) -> str:
-    """The module of a test, or the folder that is run as one."""
+    """The module of a test, or what it shares with others."""
     path = item.nodeid.partition("::")[0]
-    return next((place for place in TOGETHER if path.startswith(place)), path)
+    return next((shared for place, shared in TOGETHER.items() if path.startswith(place)), path)
 
 
 def _parts(tests: Iterable[tuple[int, float]]) -> Iterator[tuple[float, list[int]]]:
