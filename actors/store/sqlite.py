@@ -27,6 +27,7 @@ import trio
 
 from proctor.actors.store.backend import StoreError, StoreInUse
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
+from proctor.runtime.processes import make_directory, open_private
 
 T = TypeVar("T")
 
@@ -243,10 +244,10 @@ class Store:
     # -- the file
 
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self.path.parent, parents=True, exist_ok=True)
         self._lock = self._locked()
         # Prompts and answers are the owner's alone to read, whatever the umask says.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(open_private(self.path, os.O_RDWR | os.O_NOFOLLOW))
         database = sqlite3.connect(self.path, isolation_level=None, timeout=5.0, check_same_thread=False)
         try:
             self._prepare(database)
@@ -281,7 +282,7 @@ class Store:
 
     def _locked(self) -> int:
         path = self.path.with_name(f"{self.path.name}.lock")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = open_private(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

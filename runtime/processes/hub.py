@@ -4,9 +4,9 @@ Where each pipe has a task that waits for it, an event that comes alone costs a 
 loop and a switch to a task whose memory has gone cold. Here a step of the loop serves all that are ready.
 
 Guarantees: a reader is called when there may be something to read, in the context of the task that watches; it must neither wait
-nor raise. What it leaves unread is reported again. In a step no more than `STEP_READERS` are called and `STEP_BYTES` read, and
-those that are left come first in the next: a process that floods delays the others by one read of its own. After
-`Hub.forget` a reader is not called again. The epoll and its task are there while something is watched.
+nor raise. What it leaves unread is reported again. In a step no more than `STEP_READERS` are called and `STEP_BYTES` read, and no
+reader is called after `STEP_SECONDS`; those that are left come first in the next: a process that floods delays the others by one
+read of its own. After `Hub.forget` a reader is not called again. The epoll and its task are there while something is watched.
 
 A descriptor has to be forgotten before it is closed: a copy of it in a process that was forked meanwhile would keep it registered.
 """
@@ -17,6 +17,7 @@ import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 
 import trio
 
@@ -25,6 +26,9 @@ STEP_READERS = 64
 
 STEP_BYTES = 256 * 1024
 """Bytes read in one step of the loop, but for the last reader's own."""
+
+STEP_SECONDS = 0.005
+"""Seconds after which no further reader is called in a step: what an agent does about an event may be to open files."""
 
 REFUSED_PAUSE = 0.05
 """Seconds between two looks while the system refuses to watch the epoll."""
@@ -77,13 +81,13 @@ class Hub:
     def _step(self) -> None:
         # those left over before any new event: else the same first readers would always win
         ready = self._left or [fd for fd, _ in self._epoll.poll(0, STEP_READERS)]
-        readers, room, self._left = self._readers, STEP_BYTES, ()
+        readers, room, self._left, began = self._readers, STEP_BYTES, (), perf_counter()
         for done, fd in enumerate(ready, 1):
             # one that was called before may have had it closed, and even opened again: then there is nothing to read
             if (reader := readers.get(fd)) is not None:
                 room -= reader()
             # checked after the read: one reader is always served, however little room a step has
-            if room <= 0:
+            if room <= 0 or perf_counter() - began > STEP_SECONDS:
                 self._left = ready[done:]
                 return
 

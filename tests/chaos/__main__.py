@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder  # the ledger of hosts is the storm's own
+        gc.freeze()  # as the command line does when it has loaded: no collection looks through the modules again
         report = trio.run(Storm(weather, Path(folder)).run)
     sys.stdout.writelines(f"{line}\n" for line in report.lines())
     return int(bool(report.faults))

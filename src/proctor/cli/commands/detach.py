@@ -19,7 +19,7 @@ from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.fleet_run import store_path
 from proctor.cli.ui.output import Output
 from proctor.cli.usage_errors import missing_of
-from proctor.runtime.processes import make_directory
+from proctor.runtime.processes import make_directory, open_private
 
 PATIENCE = 60.0
 """Seconds in which the fleet must answer."""
@@ -58,8 +58,7 @@ async def _detach(file: str, words: Sequence[str], out: Output) -> int:
 def _start(log: Path, words: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
     """The process, and where its output begins in `log`."""
     make_directory(log.parent, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(log, flags, 0o600), "ab") as output:
+    with open(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW), "ab") as output:
         begin = output.tell()
         if begin > _LOG_LIMIT:
             os.truncate(log, 0)  # one that still runs writes on at the end, wherever that is
