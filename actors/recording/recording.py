@@ -356,7 +356,8 @@ class Recording:
             self._close_files()
 
     def _append(self, name: str, data: bytes) -> None:
-        if self._lost:
+        # Closed: a reply to the last output may be written while its process is reaped, and would open the file again.
+        if self._lost or self._closed:
             return
         file = self._files[name]
         try:

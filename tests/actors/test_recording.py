@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.recording import RunDirectory, prune, remove_old_files, untagged_runs
+from tests.runtime.belongings import descriptors
 
 
 def mode(path: Path) -> int:
@@ -210,3 +211,17 @@ def test_only_files_that_nobody_wrote_for_long_are_forgotten(tmp_path: Path) -> 
     remove_old_files(tmp_path, keep_seconds=50)
     remove_old_files(tmp_path / "none")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+async def test_what_is_written_after_the_end_of_a_recording_opens_no_file_again(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path, "a")
+    recording = directory.open_incarnation()
+    recording.stdin(b"before\n")
+    recording.close()
+    before = descriptors()
+    for write in (recording.stdin, recording.stderr):
+        write(b"after\n")
+    recording.stdout(b"after\n", 1)
+    assert descriptors() == before
+    assert (recording.path / "stdin.ndjson").read_bytes() == b"before\n"
+    directory.close()
