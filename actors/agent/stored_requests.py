@@ -188,8 +188,9 @@ class StoredRequests:
             except (NotExecuted, MaybeExecuted) as error:
                 mark = None if request.journal is None else request.journal.mark
                 turn.stored = msgspec.structs.replace(turn.stored, sent=mark)
-                # Its agent is gone. What was not sent, or may be gone on with, is served when the agent is back.
-                if _may_go_on(mark):
+                # Its agent is gone. What was not sent, or may be gone on with, is served when the agent is back; but not what its agent has
+                # crashed with until it was given up, and would crash with again.
+                if _may_go_on(mark) and not (isinstance(error, MaybeExecuted) and error.outcome != "stopped"):
                     self._put_off(turn, error if mark is not None else _kept(turn, str(error)))
                     return
                 end = end_with_error(error)

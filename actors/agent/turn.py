@@ -24,7 +24,7 @@ from proctor.actors.process.ends import first_cause
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.protocols import vocabulary as v
-from proctor.runtime.exits import Crash, ExitReason
+from proctor.runtime.exits import Crash, ExitReason, Killed, is_clean
 
 ACKNOWLEDGED = 2.0
 """Seconds after a deadline in which the CLI may still report that it has ended the turn."""
@@ -246,6 +246,7 @@ class Turn:
 
 def _stop_cause(reason: ExitReason | None) -> tuple[str, str]:
     """Why a request came to nothing whose agent has stopped without a word in its log, and the label of that."""
-    if not isinstance(reason, Crash):
+    if reason is None or is_clean(reason) or isinstance(reason, Killed):
         return "the agent has stopped", "stopped"
-    return f"the agent has stopped: {first_cause(reason.error)}", "crashed"
+    cause = first_cause(reason.error) if isinstance(reason, Crash) else reason
+    return f"the agent has stopped: {cause}", "crashed"

@@ -153,6 +153,22 @@ async def test_a_crash_in_mid_turn_is_kept_and_not_repeated(autojump_clock: Mock
     assert peer.prompts == {"crash": 1}
 
 
+async def test_a_request_that_crashes_its_agent_until_it_is_given_up_is_not_sent_to_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    peer, store = Counting(), MemoryStore()
+    specs, flags = sending(peer, on_crash="retry"), {"intensity": 2, "give_up": "child"}
+    async with proctor.open_supervisor(specs, store=store, **flags) as sup:  # type: ignore[arg-type]
+        with pytest.raises(MaybeExecuted):
+            await sup.agent("agent").ask("crash", key="k")
+        await sup.restart_child("agent")
+        assert (await sup.agent("agent").ask("hello", key="k2")).ok
+        with pytest.raises(MaybeExecuted):
+            await sup.agent("agent").ask("crash", key="k")
+    assert peer.prompts == {"crash": 3, "hello": 1}
+    assert [request.end is not None for request in await store.requests()] == [True, True]
+
+
 async def test_a_value_is_read_by_the_schema_of_each_caller(autojump_clock: MockClock) -> None:
     store = MemoryStore()
     peer = saying(subtype="success", is_error=False, result="{}", structured_output={"total": 4})
