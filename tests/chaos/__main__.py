@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--seconds 300] [--agents 50] [--gap 0.1] [--seed 1] [--hold 0.02]`: a storm, and what came of it."""
+"""`python -m tests.chaos [--seconds 300] [--agents 50] [--gap 0.1] [--seed 1] [--hold 0.05]`: a storm, and what came of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gap", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--hold", type=float, default=0.02, help="seconds that a pass of the loop may compute"
+        "--hold", type=float, default=0.05, help="seconds that a pass of the loop may compute"
     )
     parser.add_argument("--dialects", default="claude", help="names between commas")
     given = parser.parse_args(arguments)
