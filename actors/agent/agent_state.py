@@ -7,7 +7,7 @@ the child's spec is dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -230,18 +230,18 @@ class AgentState:
     async def mark_started(self, pending: Request) -> None:
         """Mark in the store that the conversation has the prompt of a request; without that it is not continued."""
         if pending.journal is not None:
-            try:
-                await pending.journal.started(self.session_id)
-            except StoreError as error:
-                self.note("not_kept", str(error), ticket=pending.ticket)
+            await self._mark(pending, pending.journal.started(self.session_id))
 
     async def mark_parked(self, pending: Request) -> None:
         """Mark in the store that a usage limit refused a request; without that the next host takes it as carried out, maybe."""
         if pending.journal is not None:
-            try:
-                await pending.journal.parked()
-            except StoreError as error:
-                self.note("not_kept", str(error), ticket=pending.ticket)
+            await self._mark(pending, pending.journal.parked())
+
+    async def _mark(self, pending: Request, marking: Awaitable[None]) -> None:
+        try:
+            await marking
+        except StoreError as error:
+            self.note("not_kept", str(error), ticket=pending.ticket)
 
     # -- its end
 

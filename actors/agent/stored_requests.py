@@ -379,14 +379,13 @@ def _request_of(stored: StoredRequest) -> Request:
         from proctor.actors.structured.structured import structured_request_of
 
         inquiry = structured_request_of(stored.schema)
-    elapsed = max(0.0, time.time() - stored.accepted)  # a clock that was set back has not made it younger
     request = Request(
         stored.id,
         stored.prompt,
         stored.attachments,
         inquiry,
         stored.timeout,
-        asked=trio.current_time() - elapsed,
+        asked=trio.current_time() - _age(stored),
         nested=False,
     )
     if stored.timeout is not None:
@@ -399,9 +398,18 @@ def _request_of(stored: StoredRequest) -> Request:
 
 def _kept(turn: StoredTurn, why: str) -> NotExecuted:
     stored = turn.stored
-    why = f"{why}; it is kept under the key {stored.key!r}, and is sent when the agent runs again"
-    delivery = Delivery(sent="no", stage="queued", elapsed=max(0.0, time.time() - stored.accepted))
-    return NotExecuted(stored.agent, why, delivery=delivery)
+    return not_sent(
+        stored, f"{why}; it is kept under the key {stored.key!r}, and is sent when the agent runs again"
+    )
+
+
+def not_sent(stored: StoredRequest, why: str) -> NotExecuted:
+    """The error for a request that was accepted and not sent."""
+    return NotExecuted(stored.agent, why, delivery=Delivery(sent="no", stage="queued", elapsed=_age(stored)))
+
+
+def _age(stored: StoredRequest) -> float:
+    return max(0.0, time.time() - stored.accepted)  # a clock that was set back has not made it younger
 
 
 async def _recorded(stored: StoredRequest, mark: SendMark) -> RecordedTurn | None:
@@ -422,7 +430,7 @@ def cut_off(stored: StoredRequest, recorded: RecordedTurn | None) -> MaybeExecut
     delivery = Delivery(
         sent="unknown",
         stage="sent" if recorded is None or not recorded.text else "streaming",
-        elapsed=max(0.0, time.time() - stored.accepted),
+        elapsed=_age(stored),
         text="" if recorded is None else recorded.text,
         recording=None if stored.sent.recording is None else Path(stored.sent.recording),
         session_id=stored.sent.session_id or (None if recorded is None else recorded.session_id),

@@ -19,9 +19,9 @@ _PROMPTS = frozenset(("prompt", "prompt_file"))
 _OWN = frozenset(("name", "replicas"))
 _SHARED = {"kind", *(key for kind in KINDS.values() for key in attrs.fields_dict(kind))} - _OWN
 """The keys that `defaults` may have: those of agents, but what is one agent's alone."""
-_STEP = re.compile(
-    r"^(?P<agent>(?:supervisors\[\d+\]\.)*agents\[\d+\])\.(?P<key>\w+)(?P<rest>.*)$", re.DOTALL
-)
+AGENT = r"(?:supervisors\[\d+\]\.)*agents\[\d+\]"
+"""The place of the table of an agent."""
+_STEP = re.compile(rf"^(?P<agent>{AGENT})\.(?P<key>\w+)(?P<rest>.*)$", re.DOTALL)
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ def expand(table: Mapping[str, Any], environ: Mapping[str, str]) -> Expansion:
         for key in sorted(given.keys() - _SHARED)
     ]
     known, inherited = {key: value for key, value in given.items() if key in _SHARED}, set[str]()
-    for place, agent in _agents(whole, ""):
+    for place, agent in ((place, inner) for place, kind, inner in tables_of(whole) if kind == "agents"):
         kind = KINDS.get(str(agent.get("kind", known.get("kind"))), AgentTable)
         # an option that this kind does not have is for the others
         added = [
@@ -103,14 +103,16 @@ def _value_in(environ: Mapping[str, str], at: str, faults: list[str]) -> Callabl
     return value
 
 
-def _agents(table: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for kind in ("agents", "supervisors"):
+def tables_of(table: dict[str, Any], at: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The tables of agents, servers and supervisors at any depth: place, kind, table."""
+    for kind in ("agents", "servers", "supervisors"):
         inner: object = table.get(kind)
         for number, one in enumerate(cast("list[object]", inner) if isinstance(inner, list) else []):
-            if not isinstance(one, dict):
-                continue
-            place = f"{at}{kind}[{number}]"
-            if kind == "agents":
-                yield place, cast("dict[str, Any]", one)
-            else:
-                yield from _agents(cast("dict[str, Any]", one), f"{place}.")
+            yield from _from(one, f"{at}{kind}[{number}]", kind)
+
+
+def _from(one: object, place: str, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    if isinstance(one, dict):
+        table = cast("dict[str, Any]", one)
+        yield place, kind, table
+        yield from tables_of(table, f"{place}.") if kind == "supervisors" else ()

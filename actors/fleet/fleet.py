@@ -20,7 +20,7 @@ import attrs
 
 from proctor.actors.durations import Positive, Seconds, duration
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.actors.fleet.expansion import expand
+from proctor.actors.fleet.expansion import AGENT, expand, tables_of
 from proctor.actors.fleet.parser import FieldError, Fields, TableErrors, Tables, field_errors, format_value
 from proctor.actors.fleet.schema import (
     KINDS,
@@ -60,7 +60,7 @@ from proctor.runtime.supervision import supervisor_spec
 
 GroupT = TypeVar("GroupT", bound="Group")
 
-_AGENT = re.compile(r"(supervisors\[\d+\]\.)*agents\[\d+\]")
+_AGENT = re.compile(AGENT)
 
 
 @attrs.frozen(kw_only=True)
@@ -195,7 +195,7 @@ def _agent_at(table: dict[str, Any], place: str) -> str:
     """The name of the agent whose table this place is in, empty for none."""
     if (found := _AGENT.match(place)) is None:
         return ""
-    names = [inner.get("name") for at, _, inner in _tables(table, "") if at == found[0]]
+    names = [inner.get("name") for at, _, inner in tables_of(table) if at == found[0]]
     return names[0] if names and isinstance(names[0], str) else ""
 
 
@@ -325,7 +325,7 @@ def _check_significance(group: Group) -> None:
 
 def _faults_among(table: dict[str, Any]) -> Iterator[str]:
     """Faults between tables: names used twice, servers that are missing. They are found whatever else is wrong."""
-    found = [(place, kind, inner) for place, kind, inner in _tables(table, "")]
+    found = [(place, kind, inner) for place, kind, inner in tables_of(table)]
     if not any(kind == "agents" for _, kind, _ in found):
         yield "no agent: add a table [[agents]] with kind and name"
     first = dict[str, str]()
@@ -352,18 +352,3 @@ def _names_of(table: dict[str, Any]) -> Sequence[str]:
         return []
     # a count that cannot be is a fault of its own
     return copy_names(name, count) if type(count) is int and 0 < count <= MAX_REPLICAS else [name]
-
-
-def _tables(table: dict[str, Any], at: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The tables of agents, servers and supervisors at any depth: place, kind, table."""
-    for kind in ("agents", "servers", "supervisors"):
-        inner: object = table.get(kind)
-        for number, one in enumerate(cast("list[object]", inner) if isinstance(inner, list) else []):
-            yield from _from(one, f"{at}{kind}[{number}]", kind)
-
-
-def _from(one: object, place: str, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    if isinstance(one, dict):
-        table = cast("dict[str, Any]", one)
-        yield place, kind, table
-        yield from _tables(table, f"{place}.") if kind == "supervisors" else ()

@@ -44,6 +44,7 @@ import trio
 from proctor.actors.disk import replace_file
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.periodic import run_periodically
 from proctor.actors.recording.run_sizes import RunSize, RunSizes
 from proctor.actors.recording.segments import SegmentedFile
 from proctor.protocols.lenient import encoded_loosely
@@ -70,7 +71,10 @@ PRUNE_INTERVAL = 3600.0
 """Seconds between two looks for recordings that are to go."""
 RUN_TAG = "proctor-run"
 """The kind in the tag of a run directory."""
-_RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
+RUN_NAME = re.compile(r"(?P<begun>\d{8}-\d{6})-(?P<agent>[A-Za-z0-9._-]{1,40})-(?P<id>[a-z0-9_]{8})")
+"""The name of a run directory: when it was made, for which agent, and what tells it from others."""
+EVENTS = "events.ndjson"
+"""The event log in a run directory."""
 _STDOUT, _STDIN, _STDERR = "stdout.ndjson", "stdin.ndjson", "stderr.txt"
 _TIMES = 10_000
 _SEGMENTS = 16
@@ -139,7 +143,7 @@ class RunDirectory:
     def open_log(self) -> EventLog:
         """The event log, through all incarnations. Raises `RecordingFailed`."""
         failed = None if self._listen is None else self._tell
-        self._log = EventLog(self.path / "events.ndjson", limit=self._share, failed=failed, lasting=self.kept)
+        self._log = EventLog(self.path / EVENTS, limit=self._share, failed=failed, lasting=self.kept)
         return self._log
 
     def open_incarnation(self) -> Recording:
@@ -187,7 +191,7 @@ class RunDirectory:
         try:
             lock = _new_lock(path)
             if self._log is not None:
-                self._log.move_to(path / "events.ndjson")
+                self._log.move_to(path / EVENTS)
         except (OSError, RecordingFailed):
             if lock >= 0:
                 os.close(lock)
@@ -453,14 +457,14 @@ async def prune_regularly(
     A wall clock that jumps ahead meanwhile makes nothing old: ages are counted to the time of the start and what has passed
     since. A failure to prune is no reason to fail: the next look tries again.
     """
-    began, began_wall = trio.current_time(), wall()
-    while True:
-        now = min(wall(), began_wall + trio.current_time() - began)
-        look = partial(prune, root, keep_bytes=keep_bytes, keep_seconds=keep_seconds, now=now)
+
+    async def look(now: float) -> None:
+        remove = partial(prune, root, keep_bytes=keep_bytes, keep_seconds=keep_seconds, now=now)
         with suppress(OSError):
             # In a thread that is abandoned: a disk that hangs must not hold up the end.
-            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
-        await trio.sleep(every)
+            await trio.to_thread.run_sync(remove, abandon_on_cancel=True)
+
+    await run_periodically(look, every=every, wall=wall)
 
 
 def untagged_runs(root: Path) -> list[Path]:
@@ -469,7 +473,7 @@ def untagged_runs(root: Path) -> list[Path]:
     return sorted(
         lock.parent
         for lock in root.glob("*/lock")
-        if _RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN_TAG, lock.parent.name)
+        if RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN_TAG, lock.parent.name)
     )
 
 
@@ -512,7 +516,7 @@ def _new_lock(folder: Path) -> int:
 
 def _runs_in(root: Path, sizes: RunSizes) -> Iterator[RunSize]:
     try:
-        entries = [entry for entry in os.scandir(root) if _RUN_NAME.fullmatch(entry.name)]
+        entries = [entry for entry in os.scandir(root) if RUN_NAME.fullmatch(entry.name)]
     except FileNotFoundError:
         return
     for entry in entries:
@@ -544,7 +548,7 @@ def _measure(path: Path, touched: int, sizes: RunSizes) -> RunSize | None:
 def changed_at(run: Path) -> float:
     """When something was last written: the folder alone would say when its last process was started."""
     with suppress(FileNotFoundError):
-        return max(run.stat().st_mtime, (run / "events.ndjson").stat().st_mtime)
+        return max(run.stat().st_mtime, (run / EVENTS).stat().st_mtime)
     return run.stat().st_mtime
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,12 +12,10 @@ import attrs
 import msgspec
 
 from proctor.actors.outcomes import ENDINGS, Outcome
-from proctor.actors.recording.recording import changed_at, is_ended
+from proctor.actors.recording.recording import EVENTS, RUN_NAME, changed_at, is_ended
 from proctor.actors.recording.segments import segments_of
 from proctor.protocols import vocabulary as v
 
-EVENTS = "events.ndjson"
-_RUN = re.compile(r"(?P<begun>\d{8}-\d{6})-(?P<agent>.+)-(?P<id>[a-z0-9_]{8})")
 _SUMMED_UP = tuple(
     f'{{"type":"{tag}"'.encode() for tag in ("started", "turn_started", "turn_ended", "exited")
 )
@@ -71,10 +68,16 @@ class RunSummary:
 def run_folders(root: Path) -> list[Path]:
     """The folders of recorded runs below `root`, the newest first; none where `root` is not there."""
     try:
-        names = [name for name in os.listdir(root) if _RUN.fullmatch(name)]
+        names = [name for name in os.listdir(root) if RUN_NAME.fullmatch(name)]
     except FileNotFoundError:
         return []
     return [root / name for name in sorted(names, reverse=True)]
+
+
+def agent_of(folder: Path) -> str:
+    """The agent of the run in `folder`, by its name alone."""
+    named = RUN_NAME.fullmatch(folder.name)
+    return "" if named is None else named["agent"]
 
 
 def recorded_events(folder: Path, *, in_short: bool = False) -> Iterator[v.AnyEvent]:
@@ -98,7 +101,7 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 def summary_of(folder: Path) -> RunSummary | None:
     """The summary of the run in `folder`; None where it is none, or is gone."""
-    named = _RUN.fullmatch(folder.name)
+    named = RUN_NAME.fullmatch(folder.name)
     if named is None:
         return None
     meta = _meta_of(folder)

@@ -16,7 +16,8 @@ from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.app import VALUED, build_app
 from proctor.cli.prompts import separate_prompt
-from proctor.cli.verbs import VERBS, parser_of
+from proctor.cli.verb_parser import parser_of
+from proctor.cli.verbs import VERBS
 from tests.proctor.command import python_process
 from tests.runtime.programs import installed
 

@@ -8,6 +8,7 @@ command continues it: no prompt that was sent is sent again, and each agent goes
 from __future__ import annotations
 
 import hashlib
+import signal
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -15,11 +16,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import attrs
-import trio
 
-from proctor.actors.agent.stored_requests import SESSION, cut_off
-from proctor.actors.delivery import Delivery
-from proctor.actors.errors import NotExecuted
+from proctor.actors.agent.stored_requests import SESSION, cut_off, not_sent
+from proctor.actors.recording.periodic import run_periodically
 from proctor.actors.recording.recording import KEEP_SECONDS, PRUNE_INTERVAL
 from proctor.actors.store.backend import StoreBackend, StoreError, StoreInUse, opened
 from proctor.actors.store.ends import end_with_error
@@ -46,23 +45,26 @@ class FleetRun:
 
     async def has_ended(self, agent: str, prompt: str) -> bool:
         """Whether the prompt had its end before. For a store that is open. Raises `StoreError`."""
+        if not self.is_continued:  # then its key is new
+            return False
         kept = await self.store.requests(agent=agent, key=self.key(prompt))
         return any(request.end is not None and request.holds_key for request in kept)
 
     async def prune_regularly(self) -> None:
         """Remove requests that ended longer ago than recordings are kept, now and every hour. For a store that is open."""
-        began, began_wall = trio.current_time(), time.time()
-        while True:
-            # A wall clock that jumps ahead makes nothing old.
-            now = min(time.time(), began_wall + trio.current_time() - began)
+
+        async def look(now: float) -> None:
             with suppress(StoreError):  # a full disk is reported by what cannot be kept
                 await self.store.prune(now - KEEP_SECONDS)
-            await trio.sleep(PRUNE_INTERVAL)
 
-    async def finish(self) -> None:
-        """End the run: the next command begins a new one. For a store that is closed. Raises `StoreError`."""
-        async with opened(self.store):
-            await self.store.put("", RUN, None)
+        await run_periodically(look, every=PRUNE_INTERVAL, wall=time.time)
+
+    async def finish(self, first: signal.Signals | None) -> None:
+        """End the run, so that the next command begins a new one, unless it was cut short: `first` is the signal that stopped its command,
+        None for one that ended by itself. For a store that is closed. Raises `StoreError`."""
+        if first in (None, signal.SIGINT):
+            async with opened(self.store):
+                await self.store.put("", RUN, None)
 
 
 def store_path(fleet: str, file: Path) -> Path:
@@ -103,5 +105,4 @@ def already_running(fleet: str, error: StoreError) -> str:
 def _given_up(request: StoredRequest) -> Exception:
     if request.sent is not None:
         return cut_off(request, None)
-    delivery = Delivery(sent="no", stage="queued", elapsed=max(0.0, time.time() - request.accepted))
-    return NotExecuted(request.agent, "its run was over before it was sent", delivery=delivery)
+    return not_sent(request, "its run was over before it was sent")

@@ -22,6 +22,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.recording.run_summary import (
     Charge,
     RunSummary,
+    agent_of,
     recorded_events,
     run_folders,
     summary_of,
@@ -111,23 +112,17 @@ async def _add_up(by: str, options: SelectionOptions, out: Output) -> int:
         return costs
 
     costs = await trio.to_thread.run_sync(add_up)
+    everything = [cost for each in costs.values() for cost in each]
     table = [
         {by: key, "turns": len(each), "cost_usd": _sum(each), "unknown": each.count(None)}
-        for key, each in sorted(costs.items())
+        for key, each in (*sorted(costs.items()), ("total", everything))
     ]
-    everything = [cost for each in costs.values() for cost in each]
-    total = {
-        by: "total",
-        "turns": len(everything),
-        "cost_usd": _sum(everything),
-        "unknown": everything.count(None),
-    }
     if options.output == "json":
-        return await _write_json(out, [*table, total])
+        return await _write_json(out, table)
     rows = [(by, "turns", "without a cost", "cost")]
     rows += [
         (str(row[by]), str(row["turns"]), str(row["unknown"] or ""), f"${row['cost_usd']:.4f}")
-        for row in (*table, total)
+        for row in table
     ]
     await _write(out, aligned(rows))
     return OK
@@ -142,8 +137,8 @@ async def _show(name: str, json: bool, out: Output) -> int:
     facts = {
         "run": run.path,
         "agent": f"{run.agent} ({run.kind}{f', model {run.model}' if run.model else ''})",
-        "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begun)),
-        "last event": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.changed)),
+        "begun": _date(run.begun),
+        "last event": _date(run.changed),
         "result": _result(run),
         "session": run.session_id,
         "folder": run.cwd,
@@ -183,7 +178,7 @@ def _find(name: str) -> RunSummary:
         folder for folder in folders if name in (folder.name, str(folder)) or folder.name.endswith(f"-{name}")
     ]
     # the newest of an agent's, found by the name alone: there may be thousands
-    for folder in (*named, *(folder for folder in folders if folder.name[16:-9] == name)):
+    for folder in (*named, *(folder for folder in folders if agent_of(folder) == name)):
         if (run := summary_of(folder)) is not None:
             return run
     raise BadOption(f"no run {name!r} below {state_directory()}: `proctor runs` lists them")
@@ -222,6 +217,10 @@ def _result(run: RunSummary) -> str:
         return "works" if run.is_in_turn else "is idle"
     # of a host that died the recording has no end
     return "was cut off" if run.is_in_turn else "no turn" if run.outcome is None else PHRASES[run.outcome]
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _sum(costs: Iterable[float | None]) -> float:

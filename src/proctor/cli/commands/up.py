@@ -9,7 +9,6 @@ A reader of the output that has gone stops the fleet; a slow one does not delay 
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -153,8 +152,7 @@ class Command:
                     # in the outer nursery too: it answers while the tree stops
                     following.start_soon(self._serve_control, sup, interrupts)
                     await self._conduct(sup, partial(interrupts.manager.ready, f"{fleet.name} runs"))
-            if interrupts.first in (None, signal.SIGINT):
-                await self._run.finish()
+            await self._run.finish(interrupts.first)
         except MaxRestartsExceeded as error:
             self._fail(f"{fleet.name} gave up: {_why(error, self._narrator.gave_up)}", FAILED)
         except StoreError as error:

@@ -10,7 +10,6 @@ Agents that remain `LAST` seconds after the grace are killed, as all are at the 
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
@@ -149,8 +148,7 @@ class Service:
                     await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
                     nursery.start_soon(run.prune_regularly)
                     await self._serve(server, where, sup, run, interrupts)
-                if interrupts.first in (None, signal.SIGINT):
-                    await run.finish()
+                await run.finish(interrupts.first)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
