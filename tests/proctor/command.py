@@ -13,12 +13,12 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import attrs
 
@@ -153,6 +153,15 @@ def _read(fd: int) -> bytes:
         return os.read(fd, 65536)
     except OSError:  # a terminal that nobody holds any more
         return b""
+
+
+def once(look: Callable[[], Any]) -> Any:
+    """What a look finds, as soon as it finds something."""
+    limit = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return found
 
 
 def wait_for(path: Path, pattern: str, *, patience: float = PATIENCE) -> Path:

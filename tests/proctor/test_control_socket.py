@@ -6,26 +6,15 @@ import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.proctor.command import proctor, running
+from tests.proctor.command import once, proctor, running
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 
 SOCKET = Path("state", "proctor", "run", "fleet.sock")
-
-
-def once(look: Callable[[], Any]) -> Any:
-    """What a look finds, as soon as it finds something."""
-    limit = time.monotonic() + 60
-    while not (found := look()):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-    return found
 
 
 def listed(home: Path, *words: str) -> list[dict[str, Any]]:

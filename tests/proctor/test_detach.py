@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import processes_with, proctor, proctor_process, wait_for
+from tests.proctor.command import once, processes_with, proctor, proctor_process, wait_for
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 
 
@@ -38,8 +38,7 @@ def test_a_fleet_in_the_background_is_reached_and_outlives_its_command(home: Pat
     assert again.status == 1
     assert f"is running already (process {pid})" in again.err
     os.kill(pid, signal.SIGTERM)
-    while processes_with(str(path)):
-        os.sched_yield()
+    once(lambda: not processes_with(str(path)))
     assert "agent  result" in log.read_text()
 
 
@@ -64,7 +63,6 @@ def test_an_answer_of_a_fleet_that_ended_meanwhile_is_in_its_output(home: Path, 
     done = proctor_process("up", "-d", str(path), home=home)
     # it may have ended before it could be reached: then its output is shown, and its status is that of the command
     log = wait_for(home, "state/proctor/fleets/*.log")
-    while processes_with(str(path)):
-        os.sched_yield()
+    once(lambda: not processes_with(str(path)))
     assert done.status == 0
     assert "All is well, x" in log.read_text()

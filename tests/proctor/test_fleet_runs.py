@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import proctor as library
 from proctor.actors.store.memory import MemoryStore
 from proctor.cli.fleet_run import RUN, open_run, store_path
 from tests.actors.store.peers import Counting, spec_with_home
-from tests.proctor.command import proctor, running
+from tests.proctor.command import once, proctor, running
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 
 
@@ -38,8 +38,7 @@ def cut_short(path: Path, home: Path, number: signal.Signals) -> str:
         while not ("I begin." in out and "answered" in out):
             out += command.said(b"\n").decode()
         # what is written there says what the next host may do
-        while not has_begun(home):
-            os.sched_yield()
+        once(lambda: has_begun(home))
         command.signal(number)
         command.end()
     return out
@@ -160,8 +159,7 @@ def test_the_store_of_a_fleet_is_named_after_it_and_its_file(monkeypatch: pytest
 def test_a_server_that_was_killed_goes_on_with_its_run(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=ANSWERS)
     with running("web", str(path), home=home) as command:
-        while runs_of(home)[0]["turns"] == 0:
-            os.sched_yield()
+        once(lambda: runs_of(home)[0]["turns"] > 0)
         second = proctor("web", str(path), "--listen", "0", home=home)
         assert (second.status, "is running already (process " in second.complaint) == (1, True)
         command.signal(signal.SIGKILL)
@@ -170,11 +168,8 @@ def test_a_server_that_was_killed_goes_on_with_its_run(home: Path, fleet: Fleet)
     for number, is_continued in ((signal.SIGINT, True), (signal.SIGKILL, False)):
         known = {run["id"] for run in runs_of(home)}
         with running("web", str(path), home=home) as command:
-            while not (new := [run for run in runs_of(home) if run["id"] not in known]) or (
-                is_starting(home) if is_continued else new[0]["turns"] == 0
-            ):
-                os.sched_yield()
-            [meta] = Path(new[0]["path"]).glob("1/meta.json")
+            run = once(partial(new_run, home, known, is_continued=is_continued))
+            [meta] = Path(run["path"]).glob("1/meta.json")
             command.signal(number)
             command.end()
         assert (f"--resume={killed['session_id']}" in json.loads(meta.read_bytes())["argv"]) == is_continued
@@ -188,7 +183,14 @@ def runs_of(home: Path) -> list[dict[str, Any]]:
     return found or [{"turns": 0, "id": ""}]
 
 
-def is_starting(home: Path) -> bool:
-    """Whether the only agent of the fleet that runs has not been sent what it is to be sent at its start."""
+def new_run(home: Path, known: set[str], *, is_continued: bool) -> dict[str, Any] | None:
+    """The run that is not known yet, when its agent was sent what it is to be sent at its start."""
+    new = [run for run in runs_of(home) if run["id"] not in known]
+    is_ready = bool(new) and (has_started(home) if is_continued else new[0]["turns"] > 0)
+    return new[0] if is_ready else None
+
+
+def has_started(home: Path) -> bool:
+    """Whether the only agent of the fleet that runs is ready."""
     done = proctor("ps", "-o", "json", home=home)
-    return done.status != 0 or json.loads(done.out)[0]["state"] not in ("idle", "working")
+    return done.status == 0 and json.loads(done.out)[0]["state"] in ("idle", "working")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.proctor.command import Ended, Running, proctor, running
+from tests.proctor.command import Ended, Running, once, proctor, running
 from tests.proctor.scripts import ANSWERS, HANGS, agent
 
 ASKS = (
@@ -49,15 +48,6 @@ class Up:
         """Have an agent work."""
         assert self("send", name, "work").out == f"{name} queued\n"
         once(lambda: self.state(name) == "working")
-
-
-def once(look: Callable[[], Any]) -> Any:
-    """What a look finds, as soon as it finds something."""
-    limit = time.monotonic() + 60
-    while not (found := look()):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-    return found
 
 
 def started(folder: Path, name: str = "demo") -> Generator[Up]:
