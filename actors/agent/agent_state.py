@@ -212,14 +212,18 @@ class AgentState:
         if isinstance(event, TurnEnded):
             if event.total_cost_usd is not None:
                 self.total_cost_usd = event.total_cost_usd
+                self._keep_conversation()
             self.evolve(turns=self.status.turns + 1)
         self.evolve(cost_usd=self.expense.cost_usd)
 
     def in_conversation(self, session_id: str) -> None:
         """The agent is in this conversation now; its next life goes on in it, where the tree has a store."""
         self.session_id = session_id
-        if self.requests is not None and self.kept_as:
-            self.requests.keep_session(self.kept_as, session_id)
+        self._keep_conversation()
+
+    def _keep_conversation(self) -> None:
+        if self.requests is not None and self.kept_as and self.session_id is not None:
+            self.requests.keep_session(self.kept_as, self.session_id, self.total_cost_usd)
 
     async def mark_sending(self, pending: Request, on_crash: OnCrash) -> None:
         """Mark in the store that a request is about to be sent. Raises `StoreError`."""
@@ -310,6 +314,7 @@ def open_state(plan: Plan, path: str) -> AgentState:
         SessionLock(plan.name, partial(session_key, plan)),
         AgentLogger(plan.name, plan.dialect.name),
         session or plan.launch.resume,
+        total_cost_usd=None if requests is None else requests.total_cost(kept_as),
         kept_as=kept_as,
         workspace=workspace_of(plan.name, plan.workplace),
         requests=requests,

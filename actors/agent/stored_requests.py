@@ -37,6 +37,8 @@ from proctor.runtime.processes import ProcessError
 STORED_REQUESTS: ContextVar[StoredRequests | None] = ContextVar("proctor.stored_requests", default=None)
 SESSION = "session"
 """The fact that is an agent's conversation."""
+TOTAL = "total_cost_usd"
+"""The fact that is what the conversation had cost at the end of its last turn: its id, a space, and dollars."""
 MAX_KEY = 200
 """Characters of a key."""
 _ENDS = (AgentError, ProcessError)
@@ -112,8 +114,8 @@ class StoredRequests:
         self._handle: Callable[[str], Handle] | None = None
         self._turns: dict[tuple[str, str], StoredTurn] = {}
         self._absent: dict[str, list[StoredTurn]] = {}
-        self._sessions: dict[str, str] = {}
-        self._unsaved = set[str]()
+        self._facts: dict[tuple[str, str], str] = {}
+        self._unsaved = set[tuple[str, str]]()
         self._left: list[StoredRequest] = []
         self._closing = trio.Event()
 
@@ -137,15 +139,25 @@ class StoredRequests:
 
     def session(self, name: str) -> str | None:
         """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""
-        return self._sessions.get(name)
+        return self._facts.get((name, SESSION))
 
-    def keep_session(self, name: str, session_id: str) -> None:
-        """Keep the conversation of that agent for its next life. Never waits."""
-        if self.session(name) != session_id:
-            self._sessions[name] = session_id
+    def total_cost(self, name: str) -> float | None:
+        """What that conversation had cost (dollars); None where it is not known."""
+        session_id, _, total = self._facts.get((name, TOTAL), "").rpartition(" ")
+        return float(total) if session_id and session_id == self.session(name) else None
+
+    def keep_session(self, name: str, session_id: str, total_cost_usd: float | None) -> None:
+        """Keep the conversation of that agent, and what it has cost, for its next life. Never waits."""
+        self._keep(name, SESSION, session_id)
+        if total_cost_usd is not None:
+            self._keep(name, TOTAL, f"{session_id} {total_cost_usd!r}")
+
+    def _keep(self, name: str, fact: str, value: str) -> None:
+        if self._facts.get((name, fact)) != value:
+            self._facts[name, fact] = value
             if not self._unsaved:
-                self._nursery.start_soon(self._save_sessions)
-            self._unsaved.add(name)
+                self._nursery.start_soon(self._save_facts)
+            self._unsaved.add((name, fact))
 
     # -- a request in this host
 
@@ -263,17 +275,29 @@ class StoredRequests:
     async def load(self) -> None:
         """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
         facts = await self._store.facts()
-        self._sessions = {agent: named[SESSION] for agent, named in facts.items() if SESSION in named}
+        self._facts = {
+            (agent, fact): value
+            for agent, named in facts.items()
+            for fact, value in named.items()
+            if fact in (SESSION, TOTAL)
+        }
         for stored in await self._store.requests(open_only=True):
             recorded = None if stored.sent is None else await _recorded(stored, stored.sent)
             if recorded is not None and recorded.end is not None and stored.schema is None:
                 # It had ended, and its host died before it could say so.
-                end = end_with_answer(answer_of(stored.agent, recorded.end))
-                await self._store.end(stored.id, end)
+                answer = answer_of(stored.agent, recorded.end)
+                await self._store.end(stored.id, end_with_answer(answer))
+                self._note_total(answer)
             elif _may_go_on(stored.sent):
                 self._left.append(stored)
             else:
                 await self._store.end(stored.id, end_with_error(cut_off(stored, recorded)))
+
+    def _note_total(self, answer: Answer) -> None:
+        # by the conversation: a request has the name of its agent, and a fact its place
+        for (place, fact), value in list(self._facts.items()):
+            if (fact, value) == (SESSION, answer.session_id) and answer.total_cost_usd is not None:
+                self._facts[place, TOTAL] = f"{value} {answer.total_cost_usd!r}"
 
     def serve(self, handle: Callable[[str], Handle]) -> None:
         """Begin what an earlier host has left, each request when its agent is there; `handle` gives the agent of a name."""
@@ -286,18 +310,18 @@ class StoredRequests:
         """The tree has ended."""
         self._closing.set()
 
-    async def _save_sessions(self) -> None:
+    async def _save_facts(self) -> None:
         with trio.CancelScope(shield=True):
             while self._unsaved:
-                agent = next(iter(self._unsaved))
-                session_id = self._sessions[agent]
+                agent, fact = unsaved = next(iter(self._unsaved))
+                value = self._facts[unsaved]
                 try:
-                    await self._store.put(agent, SESSION, session_id)
+                    await self._store.put(agent, fact, value)
                 except StoreError as error:
-                    text = "the session of agent %s is not kept for its next life: %s"
-                    logging.getLogger(_LOG).warning(text, agent, error)
-                if self._sessions[agent] == session_id:  # else it has changed meanwhile
-                    self._unsaved.remove(agent)
+                    text = "the %s of agent %s is not kept for its next life: %s"
+                    logging.getLogger(_LOG).warning(text, fact, agent, error)
+                if self._facts[unsaved] == value:  # else it has changed meanwhile
+                    self._unsaved.remove(unsaved)
 
 
 def requests_of_tree(store: StoreBackend | None) -> AbstractAsyncContextManager[StoredRequests | None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
@@ -233,6 +234,16 @@ async def test_an_agent_goes_on_in_its_conversation(autojump_clock: MockClock) -
     assert resumed == [None, sessions[0]]
 
 
+async def test_a_turn_after_the_host_has_changed_costs_what_it_costs_alone(tmp_path: Path) -> None:
+    store, script = MemoryStore(), tmp_path / "script.ndjson"
+    script.write_text('{"reply": "done", "cost": 0.01}')
+    costs = list[float | None]()
+    for prompt in ("one", "two"):
+        async with proctor.open_supervisor([proctor.scripted("agent", script)], store=store) as sup:
+            costs += [(await sup.agent("agent").ask(f"{prompt} {n}")).cost_usd for n in range(2)]
+    assert costs == pytest.approx([0.01] * 4)
+
+
 async def test_agents_with_one_id_have_a_conversation_each(autojump_clock: MockClock) -> None:
     store = MemoryStore()
     children = [
@@ -251,7 +262,8 @@ async def test_agents_with_one_id_have_a_conversation_each(autojump_clock: MockC
     async with proctor.open_supervisor(children, store=store, name="any") as sup:
         for name in ("one", "two"):
             await sup.agent(f"{name}'s").ask("hello")
-    assert await store.facts() == {"one/agent": {"session": "s"}, "two/agent": {"session": "s"}}
+    kept = {"session": "s", "total_cost_usd": "s 0.5"}
+    assert await store.facts() == {"one/agent": kept, "two/agent": kept}
 
 
 async def test_a_store_that_cannot_be_written_refuses_before_anything_is_sent(
