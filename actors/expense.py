@@ -7,6 +7,9 @@ unknown where none was. What no command line reports is None, and is never taken
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from datetime import date
+from time import time
 
 import attrs
 
@@ -62,6 +65,25 @@ class Expense:
             model_turns=self.model_turns,
             duration=self.duration,
         )
+
+
+@attrs.define
+class DailyExpense:
+    """The expense of the local day. `wall` gives Unix seconds."""
+
+    wall: Callable[[], float] = time
+    _day: date | None = None
+    _expense: Expense = attrs.field(factory=Expense)
+
+    def take(self, event: TurnEnded | Exited) -> None:
+        """Count what an event tells."""
+        if (day := date.fromtimestamp(self.wall())) != self._day:
+            self._day, self._expense = day, Expense()
+        self._expense.take(event)
+
+    def on(self, day: date) -> Expense | None:
+        """What was spent on that day, if it is the last that anything was spent on."""
+        return self._expense if day == self._day else None
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

@@ -168,6 +168,7 @@ class Memo:
     dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
     frames that mean nothing to a consumer, by kind; `own` is the dialect's. `truncated` says that of the line being read the
     long strings were cut: none of its text may be kept, and an event of what was kept before names that earlier line.
+    `context_tokens` are those that the last call of the model had before it, of the `context_window` there is, where the CLI reports them.
     """
 
     mode: Mode = "session"
@@ -188,6 +189,8 @@ class Memo:
     approvals: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, dict[str, Any]])
     calls: dict[str, str] = attrs.field(factory=dict[str, str])
     total_cost_usd: float | None = 0.0
+    context_tokens: int | None = None
+    context_window: int | None = None
     resumed: bool = False
     quiet: Counter[str] = attrs.field(factory=Counter[str])
     own: dict[str, Any] = attrs.field(factory=dict[str, Any])

@@ -235,7 +235,7 @@ class AgentActor(Actor):
             await process.stop("recording")
             raise failure
         # Only a ready process is the agent's; until here messages find none.
-        self.process, self.state.pid = process, process.pid
+        self.process = self.state.process = process
         if resume is None:
             self.state.total_cost_usd = 0.0  # a new conversation
         else:
@@ -256,7 +256,7 @@ class AgentActor(Actor):
         self.send_info(ProcessEnded(process.number))
 
     def _on_process_ended(self, process: AgentProcess) -> Stop | None:
-        reason, self.process, self.state.pid = process.exit or Normal(), None, None
+        reason, self.process, self.state.process = process.exit or Normal(), None, None
         # A control request that waits for the prompt to be written must not wait for a dead process.
         self._written.set()
         pending = self.state.current

@@ -22,7 +22,7 @@ from proctor.actors.agent.session_lock import SessionLock
 from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
 from proctor.actors.agent.stored_requests import StoredRequests, current_requests
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
-from proctor.actors.expense import Expense
+from proctor.actors.expense import DailyExpense, Expense
 from proctor.actors.limits.admission import Delay
 from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.options import OnCrash
@@ -57,7 +57,7 @@ def _ignore(news: object) -> None:
 @attrs.define
 class AgentState:
     """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `requests` are
-    those that the tree keeps, `pid` is that of the running process, `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
+    those that the tree keeps, `process` is the running one, `plan` its plan, `began` is when its incarnation did (Trio's clock), `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -65,8 +65,11 @@ class AgentState:
     approvals: ApprovalQueue
     session_lock: SessionLock
     logger: AgentLogger
+    plan: Plan
     session_id: str | None = None
-    pid: int | None = None
+    process: AgentProcess | None = None
+    began: float = attrs.field(factory=trio.current_time)
+    today: DailyExpense = attrs.field(factory=DailyExpense)
     current: Request | None = None
     waiting: deque[Request] = attrs.field(factory=deque[Request])
     expense: Expense = attrs.field(factory=Expense)
@@ -166,7 +169,8 @@ class AgentState:
 
     def now(self, *, incarnation: int) -> Status:
         """The status, with the facts of the running incarnation."""
-        return attrs.evolve(self.status, pid=self.pid, queued=len(self.waiting), incarnation=incarnation)
+        pid = None if self.process is None else self.process.pid
+        return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
 
     def backoff_status(self) -> Status:
         """The status before a restart. The evidence is the exit reason of the last incarnation."""
@@ -209,6 +213,7 @@ class AgentState:
     def count(self, event: TurnEnded | Exited) -> None:
         """Add the cost of a turn that ended, or whose process died, as far as the CLI reported it."""
         self.expense.take(event)
+        self.today.take(event)
         if isinstance(event, TurnEnded):
             if event.total_cost_usd is not None:
                 self.total_cost_usd = event.total_cost_usd
@@ -260,6 +265,7 @@ class AgentState:
 
     def reopen(self) -> None:
         """Accept requests again: a new incarnation has started."""
+        self.began = trio.current_time()
         self.approvals.reopen()
         self.log.reopen()
 
@@ -274,12 +280,12 @@ class AgentState:
         """The plan with its program, located once for all its processes, and its working folder. Raises
         `NotInstalled` or `NotExecutable`, and `StartRefused` when the folder cannot be had."""
         self.program = self.program or plan.program()
-        plan = attrs.evolve(plan, executable=self.program)
-        if self.workspace is None:
-            return plan
-        cwd, notice = await self.workspace.enter()
-        self.log.append([notice] if notice is not None else [])
-        return plan.at(cwd)
+        self.plan = attrs.evolve(plan, executable=self.program)
+        if self.workspace is not None:
+            cwd, notice = await self.workspace.enter()
+            self.log.append([notice] if notice is not None else [])
+            self.plan = self.plan.at(cwd)
+        return self.plan
 
     async def look(self) -> None:
         """Note in the log why the agent's worktree will be kept, if it will."""
@@ -313,6 +319,7 @@ def open_state(plan: Plan, path: str) -> AgentState:
         ApprovalQueue(plan.name, plan.conduct.approval_deadline),
         SessionLock(plan.name, partial(session_key, plan)),
         AgentLogger(plan.name, plan.dialect.name),
+        plan,
         session or plan.launch.resume,
         total_cost_usd=None if requests is None else requests.total_cost(kept_as),
         kept_as=kept_as,

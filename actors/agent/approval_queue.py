@@ -65,16 +65,17 @@ class ApprovalQueue:
 
     def __init__(self, agent: str, timeout: float) -> None:
         self.closed = False
+        self.asked = 0
+        """How many questions there were."""
         self._agent = agent
         self._timeout = timeout
-        self._asked = 0
         self._open: dict[int, Approval] = {}
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def ask(self, question: ApprovalRequested) -> Verdict:
         """Lay a question out and wait for its answer. A caller that gives up waiting takes it back."""
         approval = self._add(question)
-        number = self._asked
+        number = self.asked
         try:
             await approval.wait()
             return approval.verdict or Verdict(False, f"{approval.settled}")
@@ -85,8 +86,8 @@ class ApprovalQueue:
             del self._open[number]
 
     def _add(self, question: ApprovalRequested) -> Approval:
-        self._asked += 1
-        self._open[self._asked] = approval = Approval(
+        self.asked += 1
+        self._open[self.asked] = approval = Approval(
             self._agent,
             question.id,
             question.tool,
@@ -117,6 +118,10 @@ class ApprovalQueue:
         """The first open question behind that number, with its own."""
         later = ((n, one) for n, one in self._open.items() if n > number and one.settled is None)
         return next(later, None)
+
+    def __len__(self) -> int:
+        """The number of questions without an answer."""
+        return sum(one.settled is None for one in self._open.values())
 
     def open(self) -> tuple[Approval, ...]:
         """The questions without an answer, oldest first."""

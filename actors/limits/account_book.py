@@ -8,7 +8,7 @@ as spent just now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar, Token
 from pathlib import Path
 from time import time
@@ -85,6 +85,15 @@ class AccountBook:
             yield self.window(self._whose, self._budget, "")
         if self._around is not None:
             yield from self._around.windows()
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that bounds all that is in it."""
+        return self._budget
+
+    def spendings(self) -> Collection[Spending]:
+        """All windows that are counted here, those of single agents included."""
+        return self._windows.values() if self._around is None else self._around.spendings()
 
     def enclose(self, around: AccountBook | None) -> None:
         """All that is in this book is in that one too. Before anything is in it."""

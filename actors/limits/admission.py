@@ -117,6 +117,10 @@ class UsageLimit:
             del self._places[agent]
         return max(0.0, left)
 
+    def resets_in(self, now: float) -> float:
+        """The seconds until it resets; 0.0 while it is not known to hold anybody back."""
+        return max(0.0, self._closed - now)
+
     def limited(self, seconds: float, now: float) -> None:
         """The limit was hit, and resets in so many seconds."""
         self._closed = max(self._closed, now + seconds + MARGIN)
@@ -168,6 +172,15 @@ class TreeLimits:
         if name not in self._accounts:
             self._accounts[name] = UsageLimit(name, self._random)
         return self._accounts[name]
+
+    def in_force(self, now: float) -> Iterator[tuple[str, float, str]]:
+        """The limits that hold agents back now: the name of each, the seconds that it has left, and the reason as text."""
+        for account in self._accounts.values():
+            if (seconds := account.resets_in(now)) > 0:
+                yield account.name, seconds, f"usage limit of the account {account.name}"
+        for spending in self.book.spendings():
+            if spending.budget.then != "warn" and (seconds := spending.frees_in(now)) > 0:
+                yield spending.whose, seconds, spending.text(now)
 
     def next_start(self, now: float) -> float:
         """When the next restarted agent may send its prompt, on the clock of `now`."""

@@ -240,6 +240,14 @@ class EventLog:
             return (), hint
         return self._file_from(position, hint)
 
+    def recent(self, position: int) -> Iterator[AnyEvent]:
+        """The events from `position` on that are in memory. For those who only look: nothing is read from disk."""
+        position = max(position, self._start)
+        while position < self._end:
+            events = self._window_from(position)
+            yield from events
+            position += len(events)
+
     def missing(self, position: int) -> Notice | None:
         """The notice for a reader at `position` in the place of removed events; None when the event is there."""
         following = self._readable_from(position)

@@ -112,6 +112,8 @@ def _read_usage(memo: Memo, frame: Updated, parent: str | None) -> Out:
     # An amount in another currency would be added to US dollars.
     if cost is not None and cost.amount is not None and cost.currency in ("", "USD") and parent is None:
         state_of(memo).cost = cost.amount
+    if parent is None:
+        memo.context_tokens, memo.context_window = frame.update.used, frame.update.size
     return ()
 
 

@@ -43,6 +43,8 @@ class Update(Wire, frozen=True, gc=False):
     raw_input: msgspec.Raw = NO_RAW
     raw_output: msgspec.Raw = NO_RAW
     cost: Cost | None = None
+    used: int | None = None
+    size: int | None = None
     entries: list[dict[str, Any]] = []
     meta: msgspec.Raw = msgspec.field(default=NO_RAW, name="_meta")
 

@@ -39,7 +39,7 @@ def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
     # A subagent may run under another model, and a synthetic answer under none.
     if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):
         state_of(memo).model = frame.message.model
-    count(memo, frame.message)
+    count(memo, frame.message, frame.parent_tool_use_id)
     return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "assistant")
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from proctor.protocols import turns
 from proctor.protocols.causes import STATUSES
-from proctor.protocols.claude.wire import Init, Lifecycle, Message, Result, Tokens
+from proctor.protocols.claude.wire import Init, Lifecycle, Message, ModelUsage, Result, Tokens
 from proctor.protocols.dialect import Memo, OpenTurn, Used, parse_version
 from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import (
@@ -260,6 +260,7 @@ def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) ->
     kept = state_of(memo)
     prompts = _answered(memo, result, turn)
     cost = _share(memo, result.total_cost_usd)
+    memo.context_window = _context_window(memo, result)
     good = ending in GOOD and not result.is_error
     return TurnEnded(
         memo.frame,
@@ -337,11 +338,21 @@ def _total_before(memo: Memo) -> float | None:
     return memo.total_cost_usd if version >= COST_GOES_ON else None
 
 
-def count(memo: Memo, message: Message) -> None:
-    """Note what a message has taken: the last line of it tells most."""
+def count(memo: Memo, message: Message, parent: str | None) -> None:
+    """Note what a message has taken: the last line of it tells most. `parent`: the tool call of the subagent that wrote it."""
     tokens = decoded_or(None, Tokens, message.usage)  # the end of the turn has the whole
     if message.id is not None and tokens is not None:
         state_of(memo).spent[message.id] = tokens
+        # a subagent has a context of its own
+        if parent is None:
+            memo.context_tokens = tokens.usage.total
+
+
+def _context_window(memo: Memo, result: Result) -> int | None:
+    """That of the model of the conversation; a turn may have used others beside it."""
+    models = decoded_or(dict[str, ModelUsage](), dict[str, ModelUsage], result.model_usage)
+    model = models.get(state_of(memo).model or memo.model or "")
+    return memo.context_window if model is None else model.context_window
 
 
 def used(memo: Memo) -> Used:

@@ -139,6 +139,10 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class ModelUsage(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    context_window: int | None = None
+
+
 class Denial(msgspec.Struct, frozen=True, gc=False):
     tool_name: str = ""
 
@@ -161,6 +165,7 @@ class Result(Wire, frozen=True, gc=False, tag="result"):
     duration_ms: float | None = None
     total_cost_usd: float | None = None
     usage: Tokens | None = None
+    model_usage: msgspec.Raw = msgspec.field(default=NO_RAW, name="modelUsage")
     structured_output: Any = None
     permission_denials: list[Denial] = []
     session_id: str | None = None

@@ -275,7 +275,7 @@ def _read_usage(memo: Memo, message: jsonrpc.Message) -> Out:
     usage, odd = jsonrpc.params(memo, UsageUpdated, message)
     # The numbers of another thread, or of a turn before, would be counted as this turn's.
     if _is_ours(memo, usage.thread_id) and usage.turn_id == state_of(memo).current:
-        count(memo, usage.token_usage.last)
+        count(memo, usage.token_usage)
     return tuple(odd)
 
 

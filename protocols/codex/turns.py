@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.protocols import turns
 from proctor.protocols.codex.errors import Cause, cause_of, ending_of
-from proctor.protocols.codex.wire import Failure, Limits, Tokens, Turn, usage_of
+from proctor.protocols.codex.wire import Failure, Limits, TokenUsage, Turn, usage_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.lenient import UNKEPT, Refusal
 from proctor.protocols.limits import reset_time
@@ -220,9 +220,11 @@ def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
         return None, f"the answer is not JSON, but its schema requires it: {error}"
 
 
-def count(memo: Memo, last: Tokens) -> None:
+def count(memo: Memo, tokens: TokenUsage) -> None:
     """Add one call of the model to the running turn."""
-    own = state_of(memo)
+    own, last = state_of(memo), tokens.last
+    memo.context_tokens = last.input_tokens + last.output_tokens
+    memo.context_window = tokens.model_context_window or memo.context_window
     own.model_calls += 1
     own.usage = (own.usage or Usage()) + usage_of(last)
 

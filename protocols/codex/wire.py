@@ -171,6 +171,7 @@ def usage_of(tokens: ThreadTokens | Tokens) -> Usage:
 
 class TokenUsage(Record, frozen=True, gc=False, rename="camel"):
     last: Tokens = Tokens()
+    model_context_window: int | None = None
 
 
 class UsageUpdated(Record, frozen=True, gc=False, rename="camel"):

@@ -9,38 +9,49 @@ Agents are not asked: what they keep for their supervisor is read, so a busy one
 
 from __future__ import annotations
 
+import math
 import os
+import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import attrs
 import msgspec
 import trio
 
-from proctor.actors.agent.agent_state import AgentState
 from proctor.actors.agent.handle import Agent
-from proctor.actors.agent.states import Status
+from proctor.actors.gateways.http.agent_view import PACE, AgentView, Moment
 from proctor.actors.gateways.http.lifecycle import Lifecycle
-from proctor.actors.gateways.http.schemas import FleetAgentRecord, FleetRecord, TreeRecord, record_of
+from proctor.actors.gateways.http.schemas import (
+    FleetAgentRecord,
+    FleetFacts,
+    FleetRecord,
+    LimitRecord,
+    TreeRecord,
+    record_of,
+)
 from proctor.actors.gateways.http.streams import PING, Write, frame
+from proctor.actors.limits.admission import TreeLimits
 from proctor.actors.serving.in_flight import CancelSignal
-from proctor.runtime.exits import Crash, ExitReason
 from proctor.runtime.messaging import TreeNode
 
 TICK = 0.1
 """Seconds between two looks for changes while somebody follows them: at 500 agents 2 % of a core, for all who follow."""
+_SHARES = 10
+_CLOCK_SET = 0.05
+"""Seconds by which the difference of two clocks moves when one of them is set."""
 
 
 @attrs.define
 class Item:
-    """A record, the facts that it was made of, and the number of its last change."""
+    """A record, and the number of its last change."""
 
-    record: msgspec.Struct
-    facts: tuple[Any, ...]
+    record: FleetAgentRecord | TreeRecord | FleetFacts
     sequence: int
     _encoded: bytes | None = None
 
@@ -48,32 +59,47 @@ class Item:
     def event(self) -> bytes:
         """It as a server-sent event, encoded once for all clients."""
         if self._encoded is None:
-            kind = "tree" if isinstance(self.record, TreeRecord) else "agent"
-            self._encoded = frame(kind, msgspec.json.encode(self.record), self.sequence)
+            self._encoded = frame(_EVENTS[type(self.record)], msgspec.json.encode(self.record), self.sequence)
         return self._encoded
 
 
+_EVENTS: Mapping[type, str] = {FleetAgentRecord: "agent", TreeRecord: "tree", FleetFacts: "fleet"}
+_TREE, _FLEET = "tree ", "fleet "
+"""Their keys among those of agents, whose names have no blank."""
+
+
 class FleetView:
-    """The view of `agents`, by name. `lifecycle` has the supervisor above them, if any, and `absent` the reason why one is left out."""
+    """The view of `agents`, by name. `lifecycle` has the supervisor above them, if any, and `absent` the reason why one is left out; `file` is their
+    fleet file, `limits` are those that they share. `wall` gives Unix seconds."""
 
     def __init__(
         self,
         agents: Mapping[str, Agent],
         lifecycle: Lifecycle | None,
         absent: Mapping[str, str],
+        *,
+        file: Path | None = None,
+        limits: TreeLimits | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
         self.sequence = self._first = time.time_ns() // 10_000
         self._agents = agents
         self._tree = None if lifecycle is None else lifecycle.tree
         self._names = {} if lifecycle is None else {path: name for name, path in lifecycle.paths.items()}
+        self._stopped = set[str]() if lifecycle is None else lifecycle.stopped
         self._absent = absent
+        self._limits = limits
+        self._wall = wall
+        self._facts = FleetFacts(host=socket.gethostname(), file=None if file is None else str(file))
+        self._views: dict[str, AgentView] = {}
         self._items: dict[str, Item] = {}
         self._nodes: Mapping[str, TreeNode] = {}
         # one event is enough to show that something has changed
         self._events = None if self._tree is None else self._tree.events(1)
         self._looked = False
-        self._refreshed = 0.0
+        self._refreshed = self._summed = -math.inf
+        self._ahead = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -95,27 +121,66 @@ class FleetView:
 
     def records(self) -> tuple[FleetAgentRecord, ...]:
         """The agents now, by name."""
-        self.refresh()
+        self.refresh(anew=True)
         records = (item.record for _, item in sorted(self._items.items()))
         return tuple(record for record in records if isinstance(record, FleetAgentRecord))
 
-    def refresh(self) -> None:
-        """Look at every agent."""
-        self._refreshed = trio.current_time()
+    def refresh(self, *, anew: bool = False) -> None:
+        """Look at every agent; with `anew` also at what is looked at once a second."""
+        at = self._moment()
+        self._refreshed = at.now
         self._look_at_tree()
-        for name, agent in self._agents.items():
-            self._look_at(name, agent)
+        for number, (name, agent) in enumerate(self._agents.items()):
+            if (view := self._views.get(name)) is None:
+                # spread over the pace, so that no look makes the records of all
+                seen = at.now - PACE * (number % _SHARES) / _SHARES
+                view = self._views[name] = AgentView(agent, self._absent.get(name), seen)
+            stopped_by = "operator" if name in self._stopped else ""
+            record = view.look(self._nodes.get(name), stopped_by, at, anew=anew)
+            if record is not None:
+                self._put(name, record)
+        if anew or at.now - self._summed >= PACE:
+            self._summed = at.now
+            self._put(_FLEET, self._sum(at))
+
+    def _moment(self) -> Moment:
+        now = trio.current_time()
+        ahead = self._wall() - now
+        # kept while the clocks agree: else each look would give another time for the same event
+        if abs(ahead - self._ahead) > _CLOCK_SET:
+            self._ahead = ahead
+        return Moment(now, self._ahead, date.fromtimestamp(now + self._ahead))
+
+    def _sum(self, at: Moment) -> FleetFacts:
+        records = [item.record for item in self._items.values()]
+        costs = [record.cost_today_usd for record in records if isinstance(record, FleetAgentRecord)]
+        known = [cost for cost in costs if cost is not None]
+        limits = self._limits
+        budget = None if limits is None else limits.book.budget
+        in_force = () if limits is None else limits.in_force(at.now)
+        return msgspec.structs.replace(
+            self._facts,
+            cost_today_usd=round(math.fsum(known), 6) if known else None,
+            cost_cap_usd=None if budget is None else budget.usd,
+            limits=tuple(
+                LimitRecord(name=name, until=round(at.unix(at.now + left)), why=why)
+                for name, left, why in in_force
+            ),
+        )
 
     def snapshot(self) -> FleetRecord:
         """The whole fleet now."""
-        agents, tree = self.records(), self._items[""].record if "" in self._items else None
-        return FleetRecord(
+        agents = self.records()
+        facts, tree = self._items[_FLEET].record, self._items.get(_TREE)
+        return record_of(
+            FleetRecord,
+            facts,
             fleet="" if self._tree is None else self._tree.tree().id,
             pid=os.getpid(),
             since=self._began,
             sequence=self.sequence,
             agents=agents,
-            tree=tree if isinstance(tree, TreeRecord) else None,
+            tree=tree.record if tree is not None else None,
         )
 
     async def wait_changed(self, sequence: int, closing: CancelSignal, pause: float) -> bool:
@@ -139,8 +204,7 @@ class FleetView:
         self._nodes = {
             self._names[_place(node)]: node for node in _below(root) if _place(node) in self._names
         }
-        record = self._tree_record(root)
-        self._put("", record, (record,))
+        self._put(_TREE, self._tree_record(root))
 
     def _has_event(self) -> bool:
         with suppress(trio.WouldBlock):
@@ -157,54 +221,11 @@ class FleetView:
             id=node.id, path=node.path, state=node.state, restarts=node.restarts, children=below
         )
 
-    def _look_at(self, name: str, agent: Agent) -> None:
-        kept, node, why = agent.kept_state(), self._nodes.get(name), self._absent.get(name)
-        seen = () if kept is None else (kept.status, kept.pid, len(kept.waiting), len(kept.approvals.open()))
-        facts = (node, why, *seen)
-        if (item := self._items.get(name)) is None or item.facts != facts:
-            self._put(name, _agent_record(name, kept, node, why), facts)
-
-    def _put(self, key: str, record: FleetAgentRecord | TreeRecord, facts: tuple[Any, ...]) -> None:
+    def _put(self, key: str, record: FleetAgentRecord | TreeRecord | FleetFacts) -> None:
         item = self._items.get(key)
-        if item is not None and item.record == record:
-            item.facts = facts
-            return
-        self.sequence += 1
-        self._items[key] = Item(record, facts, self.sequence)
-
-
-def _agent_record(
-    name: str, kept: AgentState | None, node: TreeNode | None, why: str | None
-) -> FleetAgentRecord:
-    status = _status(name, kept, node, why)
-    since = round(time.time() - (trio.current_time() - status.since), 3) if status.since else None
-    return record_of(
-        FleetAgentRecord,
-        status,
-        seconds=None,
-        since=since,
-        path=name if node is None else node.path,
-        restarts=0 if node is None else node.restarts,
-        last_exit=None if node is None or node.exit is None else _exit_text(node.exit),
-        approvals=0 if kept is None else len(kept.approvals.open()),
-    )
-
-
-def _status(name: str, kept: AgentState | None, node: TreeNode | None, why: str | None) -> Status:
-    """The status as the agent itself gives it, or as its supervisor knows it."""
-    if why is not None:
-        return Status(name=name, state="failed", evidence=why)
-    if kept is not None and (node is None or node.state != "restarting"):
-        return kept.now(incarnation=0 if node is None else node.incarnation)
-    if kept is not None:
-        return kept.backoff_status()
-    if node is None or node.state == "starting":
-        return Status(name=name, state="starting")
-    return Status(name=name, state="stopped", evidence="" if node.exit is None else _exit_text(node.exit))
-
-
-def _exit_text(reason: ExitReason) -> str:
-    return str(reason.error) or type(reason.error).__name__ if isinstance(reason, Crash) else str(reason)
+        if item is None or item.record != record:
+            self.sequence += 1
+            self._items[key] = Item(record, self.sequence)
 
 
 def _place(node: TreeNode) -> str:

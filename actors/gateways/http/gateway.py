@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -30,7 +31,7 @@ from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT, EncodedEvents
 from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns, ask_with_key
-from proctor.actors.limits.admission import until_reset
+from proctor.actors.limits.admission import TREE_LIMITS, until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import CancelSignal, InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
@@ -54,7 +55,7 @@ class Hooks:
     the command line of each agent, by agent. `absent` has the reason why an
     agent cannot start, by name, and may change. `metrics` makes the text of `/metrics`. `routes` are served as well, and
     `visits` counts their requests in flight. `session_turns` runs turns in sessions; its owner opens and closes it.
-    `lifecycle` stops and starts agents, `shutdown` the whole host, without waiting. `log` is called when a turn or stream ends, and when an operator acts.
+    `lifecycle` stops and starts agents, `shutdown` the whole host, without waiting; `file` is their fleet file. `log` is called when a turn or stream ends, and when an operator acts.
     """
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
@@ -67,6 +68,7 @@ class Hooks:
     session_turns: SessionTurns | None = None
     lifecycle: Lifecycle | None = None
     shutdown: Callable[[], None] | None = None
+    file: Path | None = None
     log: LogCall = _no_log
 
 
@@ -228,6 +230,7 @@ async def open_gateway(
         can_answer = Readiness(agents, hooks.needs, hooks.absent).check
         checks = HealthChecks(hooks.checks, nursery, alarms=alarms, agents=can_answer)
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
-        with FleetView(agents, hooks.lifecycle, hooks.absent) as view:
+        limits = TREE_LIMITS.get()
+        with FleetView(agents, hooks.lifecycle, hooks.absent, file=hooks.file, limits=limits) as view:
             yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery, view)
         nursery.cancel_scope.cancel("the gateway is closed")

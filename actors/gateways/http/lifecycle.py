@@ -19,21 +19,24 @@ class Lifecycle:
     """Stops and starts agents of `tree`; `paths` has the path of each below it, by name.
 
     The supervisor of an agent carries out the command itself, so no restart is counted and its other children are not
-    affected. Commands to one supervisor run one after the other. A stopped agent stays down until it is started.
+    affected. Commands to one supervisor run one after the other. A stopped agent stays down until it is started; `stopped` has those.
     """
 
     tree: Supervisor
     paths: Mapping[str, str]
+    stopped: set[str] = attrs.field(factory=set[str])
 
     async def stop(self, agent: str) -> None:
         """Stop it step by step. Does nothing when it is down."""
         supervisor, id = self._find(agent)
+        self.stopped.add(agent)
         await supervisor.terminate_child(id)
 
     async def start(self, agent: str) -> None:
         """Start one that is down. Raises `Running`, `Restarting`, `StartError`; `NotFound` for a temporary one that has ended."""
         supervisor, id = self._find(agent)
         await supervisor.restart_child(id)
+        self.stopped.discard(agent)
 
     async def restart(self, agent: str) -> None:
         """Stop it and start it again. Raises as `start` does, and `Problem` for a temporary one, which keeps running."""
@@ -43,6 +46,7 @@ class Lifecycle:
             raise problem(409, "temporary", detail, "stop it instead")
         await supervisor.terminate_child(id)
         await supervisor.restart_child(id)
+        self.stopped.discard(agent)
 
     def _find(self, agent: str) -> tuple[Nested, str]:
         above, _, id = self.paths[agent].rpartition("/")

@@ -134,7 +134,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(method="GET", path="/fleet", endpoint="show_fleet", summary="Show the whole fleet at one moment.",
               responses={200: (r.FleetRecord,)}),
     Operation(method="GET", path="/fleet/changes", endpoint="follow_fleet", parameters=(SEQUENCE, LAST_CHANGE), errors=(400,),
-              summary="Follow what changes in the fleet: `agent` and `tree` have the new record, `snapshot` says to take a new one.",
+              summary="Follow what changes in the fleet: `agent`, `tree` and `fleet` have the new record, `snapshot` says to take a new one.",
               responses={200: (STREAM,)}),
     Operation(method="GET", path="/approvals", endpoint="list_all_approvals", summary="List the open approvals of all agents.",
               responses={200: (r.ApprovalList,)}),
@@ -199,7 +199,7 @@ def _response_schemas() -> dict[str, Any]:
     kinds = {kind for op in OPERATIONS for kinds in op.responses.values() for kind in kinds}
     records: list[Any] = sorted((k for k in kinds if isinstance(k, type)), key=lambda kind: kind.__name__)
     (*_, event), parts = msgspec.json.schema_components(
-        [*records, r.ProblemRecord, r.EndRecord, AnyEvent], ref_template=f"{COMPONENTS}{{name}}"
+        [*records, r.FleetFacts, r.ProblemRecord, r.EndRecord, AnyEvent], ref_template=f"{COMPONENTS}{{name}}"
     )
     return {**parts, "Event": event}
 

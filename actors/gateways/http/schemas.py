@@ -79,14 +79,34 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetAgentRecord(AgentRecord, frozen=True, kw_only=True):
-    """An agent of a fleet. `since`: when it came into its state (Unix seconds), in place of `seconds`; `restarts` by its supervisor;
-    `last_exit`: how its last incarnation ended; `approvals`: the open ones."""
+    """An agent of a fleet. `since`: when it came into its state (Unix seconds, as all moments), in place of `seconds`; `restarts` by its supervisor;
+    `last_exit`: how its last incarnation ended; `approvals`: the open ones; `kind`: of its command line.
+
+    `activity` is what it does now, in one line: the tool that runs, else the end of its newest text. `tokens` (input and output, as its command line
+    counts them) and `cost_usd` are those of this host, `tokens_today` and `cost_today_usd` those of them since midnight. `context_tokens` of
+    `context_window` were in its last call of the model, where the command line reports that. `last_event`: when its command line last wrote anything;
+    `started`: when its incarnation did; `memory`: resident bytes of its command line, some seconds old; `stopped_by`: "operator" for one that was stopped by request.
+    """
 
     path: str
     since: float | None = None
     restarts: int = 0
     last_exit: str | None = None
     approvals: int = 0
+    kind: str = ""
+    activity: str = ""
+    context_tokens: int | None = None
+    context_window: int | None = None
+    tokens: int = 0
+    tokens_today: int = 0
+    cost_today_usd: float | None = None
+    last_event: float | None = None
+    started: float | None = None
+    memory: int | None = None
+    cwd: str = ""
+    worktree: str | None = None
+    recording: str | None = None
+    stopped_by: str = ""
 
 
 class TreeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,7 +120,26 @@ class TreeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     children: tuple[TreeRecord, ...] = ()
 
 
-class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
+class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that holds agents back: a usage limit of an account, or a budget that is spent. `until`: when it ends (Unix seconds)."""
+
+    name: str
+    until: float | None
+    why: str
+
+
+class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a fleet as a whole. `host`: the name of its machine; `file`: its fleet file; `cost_today_usd`: of all its agents since midnight;
+    `cost_cap_usd`: the budget of the whole fleet; `limits`: those that hold agents back now."""
+
+    host: str
+    file: str | None = None
+    cost_today_usd: float | None = None
+    cost_cap_usd: float | None = None
+    limits: tuple[LimitRecord, ...] = ()
+
+
+class FleetRecord(FleetFacts, frozen=True, kw_only=True):
     """A fleet at one moment. `since`: when its host began to serve it (ISO 8601); `sequence`: the number of its last change."""
 
     fleet: str

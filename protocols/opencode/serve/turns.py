@@ -68,6 +68,7 @@ def step(memo: Memo, part: Part) -> bool:
     """Count a step that has ended. True when nothing better is to be expected of the next."""
     account = state_of(memo).account
     account.usage = (account.usage or Usage()) + part.tokens.usage
+    memo.context_tokens = part.tokens.usage.total
     account.cost += part.cost or 0.0
     account.steps += 1
     account.reason = part.reason

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -40,8 +41,9 @@ def hooks_of(
     plans: Mapping[str, Plan],
     absent: Mapping[str, str],
     interrupts: Interrupts,
+    file: Path | None,
 ) -> Hooks:
-    """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name."""
+    """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name. `file` is its fleet file."""
     visits = InFlight()
     models = {name: CompletionModel.make(agent) for name, agent in handles_of(fleet, sup).items()}
     return Hooks(
@@ -51,6 +53,7 @@ def hooks_of(
         routes=routes(models, visits),
         visits=visits,
         # as the signal: all hosts stop in one way
+        file=file,
         shutdown=partial(interrupts.on_signal, signal.SIGTERM),
         lifecycle=Lifecycle(sup, {member.name: path[1:] for path, member in fleet.members("")}),
     )
@@ -63,11 +66,16 @@ async def serve_gateway(gateway: Gateway, opened: socket.socket, shutdown: trio.
 
 
 async def serve_control(
-    opened: socket.socket, fleet: Fleet, sup: Supervisor, absent: Mapping[str, str], interrupts: Interrupts
+    opened: socket.socket,
+    fleet: Fleet,
+    sup: Supervisor,
+    absent: Mapping[str, str],
+    interrupts: Interrupts,
+    file: Path | None,
 ) -> None:
     """Serve a running fleet on its control socket until its tree has ended."""
     plans = {member.name: plan_of(member.spec()) for _, member in fleet.members("")}
-    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts), trio.Event()
+    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts, file), trio.Event()
     async with open_gateway(handles_of(fleet, sup), hooks) as gateway, trio.open_nursery() as nursery:
         nursery.start_soon(serve_gateway, gateway, opened, shutdown)
         await sup.wait_stopped()

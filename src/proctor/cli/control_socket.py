@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -29,10 +30,11 @@ SERVER = "proctor.cli.control_server"
 
 @attrs.frozen
 class ControlSocket:
-    """The bound socket of a host, None where it has none. `note` is what the user should know of it, "" for nothing."""
+    """The bound socket of a host, None where it has none. `note` is what the user should know of it, "" for nothing; `file` is the fleet file of the host."""
 
     opened: socket.socket | None = None
     note: str = ""
+    file: Path | None = None
 
     async def serve(
         self,
@@ -51,18 +53,18 @@ class ControlSocket:
             return
         # in a thread: it takes as long as the start of a few agents, which must not wait for it
         server: Any = await trio.to_thread.run_sync(import_module, SERVER, abandon_on_cancel=True)
-        await server.serve_control(self.opened, fleet, sup, absent, interrupts)
+        await server.serve_control(self.opened, fleet, sup, absent, interrupts, self.file)
 
 
 @contextmanager
-def control_socket(fleet: str) -> Generator[ControlSocket]:
-    """Bind the control socket of the fleet of this name, or, where another host has it, one with the number of this process."""
+def control_socket(fleet: str, file: Path) -> Generator[ControlSocket]:
+    """Bind the control socket of the fleet of this name, which is in `file`, or, where another host has it, one with the number of this process."""
     with ExitStack() as stack:
         try:
             control = _bound(fleet, stack)
         except BadOption as error:
             control = ControlSocket(None, f"no other terminal can reach {fleet}: {error}")
-        yield control
+        yield attrs.evolve(control, file=file.absolute())
 
 
 def _bound(fleet: str, stack: ExitStack) -> ControlSocket:

@@ -107,6 +107,7 @@ class Service:
             else collect_faults(faults, partial(read_fleet, options.fleet), None)
         )
         self._fleet = None if fleet is None else fleet.degrading()
+        self._file = None if options.fleet is None else Path(options.fleet)
         self._terms = _terms(options, self.record, faults)
         self._submissions, submitting = _submissions(options, faults)
         for agent in self._agents:
@@ -159,7 +160,9 @@ class Service:
 
     def _control_socket(self) -> AbstractContextManager[ControlSocket]:
         # a client starts one of these for each of its conversations, so several of one fleet are no mistake
-        return nullcontext(ControlSocket()) if self._fleet is None else control_socket(self._fleet.name)
+        if self._fleet is None or self._file is None:
+            return nullcontext(ControlSocket())
+        return control_socket(self._fleet.name, self._file)
 
     async def _listen(self, interrupts: Interrupts) -> None:
         with interrupts.scope:

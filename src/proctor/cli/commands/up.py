@@ -69,7 +69,7 @@ async def _main(path: Path, strict: bool, fresh: bool) -> int:
     except AgentError as error:
         return await report(error, errors)
     record, fleet = state_directory(), fleet if strict else fleet.degrading()
-    with control_socket(fleet.name) as control:
+    with control_socket(fleet.name, path) as control:
         async with track_processes(errors.say):
             command = Command(fleet, run, record, control, errors, strict=strict)
             return await interruptible(

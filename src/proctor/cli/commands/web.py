@@ -105,6 +105,7 @@ class Service:
     def __init__(self, file: str, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
+        self._file = Path(file).absolute()
         fleet, self.where, self._token, rooms, self._grace = _checked(file, options)
         self._fleet = fleet if options.strict else fleet.degrading()
         self._unavailable = UnavailableAgents(self._fleet, state_directory())
@@ -129,7 +130,7 @@ class Service:
         """The socket for other terminals, where the fleet is served at another address."""
         if self._options.listen is None:
             return nullcontext(ControlSocket())
-        return control_socket(self._fleet.name)
+        return control_socket(self._fleet.name, self._file)
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Run the server to its end and return the exit status."""
@@ -246,7 +247,7 @@ class Service:
 
     def _hooks(self, sup: Supervisor, interrupts: Interrupts) -> Hooks:
         return attrs.evolve(
-            hooks_of(self._fleet, sup, self._plans, self._unavailable.why, interrupts),
+            hooks_of(self._fleet, sup, self._plans, self._unavailable.why, interrupts, self._file),
             alarms={"fleet": self._unavailable.check},
             metrics=self._metrics_text(),
             session_turns=self._rooms,

@@ -7,21 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from proctor.actors.durations import format_duration, format_moment
+from proctor.actors.tool_summary import describe_tool
 
 WIDTH = 160
 WHOLE = 1000
 """Width for errors: what to do stands at their end."""
-_SUMMARY_FIELDS = (
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "url",
-    "query",
-    "description",
-    "prompt",
-)
 _CONTROLS: Mapping[int, str] = MappingProxyType(
     {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 )
@@ -67,13 +57,8 @@ def last_line(text: str) -> str:
 
 
 def tool_use(name: str, tool_input: Mapping[str, Any], width: int = WIDTH) -> str:
-    """Summarize a tool call, as `Bash: ls -l`: the most telling field of the input, else all of it."""
-    summary = next((v for k in _SUMMARY_FIELDS if isinstance(v := tool_input.get(k), str)), None)
-    if summary is None:
-        import msgspec  # the rest of this module is for commands that start at once, too
-
-        summary = msgspec.json.encode(tool_input).decode() if tool_input else ""
-    return one_line(f"{name}: {summary}" if summary else name, width)
+    """Summarize a tool call on one line, as `Bash: ls -l`."""
+    return one_line(describe_tool(name, tool_input), width)
 
 
 def until(resets_at: float | None, now: float) -> str:
