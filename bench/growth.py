@@ -20,7 +20,8 @@ import trio
 
 from bench.contest import MILLION, Stopwatch, options
 from bench.idle import Idle
-from proctor.actors.recording.recording import RUN_TAG, prune
+from proctor.actors.recording.recording import RUN_TAG
+from proctor.actors.recording.retention import prune
 from proctor.actors.specs import open_supervisor as open_agents
 from proctor.actors.specs import scripted
 from proctor.runtime import ChildSpec, open_supervisor

@@ -12,7 +12,8 @@ import attrs
 import msgspec
 
 from proctor.actors.outcomes import ENDINGS, Outcome
-from proctor.actors.recording.recording import EVENTS, RUN_NAME, changed_at, is_ended
+from proctor.actors.recording.recording import EVENTS, RUN_NAME
+from proctor.actors.recording.retention import changed_at, is_ended
 from proctor.actors.recording.segments import segments_of
 from proctor.protocols import vocabulary as v
 

@@ -16,7 +16,8 @@ import pytest
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.recording.recording import RunDirectory, prune
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.recording.retention import prune
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.setup.registration import CLIENTS, register
 from proctor.protocols.vocabulary import Text

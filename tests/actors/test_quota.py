@@ -20,7 +20,8 @@ from proctor.actors.agent.turn import Turn
 from proctor.actors.errors import BadOption, MaybeExecuted
 from proctor.actors.gateways.http.streams import EncodedLog
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.recording.recording import Recording, RunDirectory, prune_regularly
+from proctor.actors.recording.recording import Recording, RunDirectory
+from proctor.actors.recording.retention import prune_regularly
 from proctor.actors.recording.segments import read_raw_frame
 from proctor.actors.replay import read_recording
 from proctor.actors.scripted.script import read_stream

@@ -13,7 +13,8 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.recording import RunDirectory, prune, remove_old_files, untagged_runs
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.recording.retention import prune, remove_old_files, untagged_runs
 from tests.runtime.belongings import descriptors
 
 
@@ -104,6 +105,14 @@ def test_pruning_removes_the_oldest_until_both_bounds_hold(tmp_path: Path) -> No
     assert set(prune(tmp_path, keep_bytes=2500, keep_seconds=1e9)) == {r.path for r in runs[2:]}
     assert set(prune(tmp_path, keep_bytes=10**9, keep_seconds=50)) == {runs[1].path}
     assert runs[0].path.exists()
+
+
+def test_an_agent_that_records_a_lot_does_not_cost_the_others_their_past(tmp_path: Path) -> None:
+    quiet = aged(tmp_path, "quiet", 500, 1000)
+    loud = [aged(tmp_path, "loud-one", n * 100, 1000) for n in range(4)]
+    for run in (quiet, *loud):
+        run.close()
+    assert prune(tmp_path, keep_bytes=3500, keep_seconds=1e9) == [loud[3].path, loud[2].path]
 
 
 def test_pruning_leaves_what_is_in_use_and_what_is_not_ours(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.recording.recording import PRUNE_INTERVAL, RunDirectory, prune
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.recording.retention import PRUNE_INTERVAL, prune
 from proctor.actors.recording.run_sizes import BATCH, FILE
 
 SIZE = 1000

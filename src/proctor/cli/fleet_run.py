@@ -19,7 +19,7 @@ import attrs
 
 from proctor.actors.agent.stored_requests import SESSION, cut_off, not_sent
 from proctor.actors.recording.periodic import run_periodically
-from proctor.actors.recording.recording import KEEP_SECONDS, PRUNE_INTERVAL
+from proctor.actors.recording.retention import KEEP_SECONDS, PRUNE_INTERVAL
 from proctor.actors.store.backend import StoreBackend, StoreError, StoreInUse, opened
 from proctor.actors.store.ends import end_with_error
 from proctor.actors.store.records import StoredRequest

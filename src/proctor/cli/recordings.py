@@ -12,7 +12,7 @@ import trio
 from proctor.actors.errors import BadOption, RecordingFailed
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.process.orphans import state_folder
-from proctor.actors.recording.recording import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
+from proctor.actors.recording.retention import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
 from proctor.actors.web_server.listening import Endpoint
 from proctor.cli.parameters import RunOptions, ServeOptions
 from proctor.runtime.processes import is_own_directory, make_directory

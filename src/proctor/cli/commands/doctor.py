@@ -23,7 +23,7 @@ from proctor.actors.operations.health import ADAPTERS, Adapter, AdapterChecks, C
 from proctor.actors.plan.discovery import Product
 from proctor.actors.plan.environment import SECRETS
 from proctor.actors.process.orphans import describe_sweep, hosts_folder
-from proctor.actors.recording.recording import untagged_runs
+from proctor.actors.recording.retention import untagged_runs
 from proctor.cli.cleanup_proof import ProofFailed, prove_cleanup
 from proctor.cli.daemon import run_report
 from proctor.cli.exit_status import FAILED, OK
