@@ -108,7 +108,7 @@ REAL: Mapping[str, Callable[[Path, Path, ExitStack], Plan]] = {
 
 def real(alias: str, stack: ExitStack, turns: int) -> Plan | None:
     """A real one, None where the tests have not installed it."""
-    executable = install.executable(install.TREES / install.fingerprint(), alias)
+    executable = install.CLIS.executable(install.CLIS.trees / install.CLIS.fingerprint(), alias)
     if executable is None:
         return None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proctor-bench-")))
@@ -117,7 +117,7 @@ def real(alias: str, stack: ExitStack, turns: int) -> Plan | None:
 
 CLIS: Mapping[str, Callable[[ExitStack, int], Plan | None]] = {
     "scripted": scripted,
-    **{alias: partial(real, alias) for alias in install.pinned() if alias.rpartition("-")[0] in REAL},
+    **{alias: partial(real, alias) for alias in install.CLIS.pinned() if alias.rpartition("-")[0] in REAL},
 }
 
 

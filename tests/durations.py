@@ -20,6 +20,7 @@ SLOW = 0.1
 
 TOGETHER = {
     "tests/house/": "the syntax of the sources",
+    "tests/browser/": "the browser",
     "tests/simulation/test_model.py": "what the model foretells",
     "tests/runtime/test_ledger.py": "the key of a made-up host",
     "tests/proctor/test_leftovers.py": "the key of a made-up host",

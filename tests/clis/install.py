@@ -1,7 +1,7 @@
-"""The real CLIs under test, installed from npm by this folder's lock file.
+"""Programs for the tests, installed from npm by the lock file of a folder; `CLIS` are the real CLIs of this one.
 
 `install` gives the executable of each pinned alias of `package.json`. The packages land in
-`node_modules/<fingerprint>/` beside this file, where the fingerprint covers the pins, the lock file and the platform:
+`node_modules/<fingerprint>/` beside it, where the fingerprint covers the pins, the lock file and the platform:
 
 - a tree that is there is complete: it is filled under another name and renamed when npm and the check are done;
 - an unchanged lock file needs neither npm nor a network;
@@ -24,119 +24,127 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TREES = HERE / "node_modules"
+SETTINGS = HERE / ".npmrc"
 PINS = ("package.json", "package-lock.json")
 NPM_SECONDS = 600
-
-# Where the program of a package is, seen from the folder that npm has put it or its platform package in.
-PROGRAMS: Mapping[str, str] = {
-    "@anthropic-ai/claude-code": "@anthropic-ai/claude-code-*/claude",
-    "@agentclientprotocol/codex-acp": "{alias}/dist/index.js",
-    "@google/gemini-cli": "{alias}/bundle/gemini.js",
-    "@openai/codex": "@openai/codex-*/vendor/*/bin/codex",
-    "opencode-linux-x64": "{alias}/bin/opencode",
-}
 
 Say = Callable[[str], None]
 
 
 class InstallError(Exception):
-    """A pinned CLI can not be had on this machine; the text says why and what to do."""
+    """A pinned program can not be had on this machine; the text says why and what to do."""
 
 
-def pinned() -> dict[str, str]:
-    """Each alias of `package.json` with its exact npm package: `claude-2.1.330` → `@anthropic-ai/claude-code@2.1.330`.
+@dataclass(frozen=True)
+class Pins:
+    """The pins in `folder`, and what they take: its `size`, in words.
 
-    Optional ones are packages of one platform; OpenCode is only pinned for Linux on x86-64.
+    `programs`: where the program of a package is, seen from the folder that npm has put it or its platform package in.
+    `unpack` makes executables in a tree that npm has filled, of packages that bring them packed.
     """
-    manifest: dict[str, dict[str, str]] = json.loads((HERE / "package.json").read_text())
-    native = (platform.system(), platform.machine()) == ("Linux", "x86_64")
-    wanted = manifest["dependencies"] | (manifest["optionalDependencies"] if native else {})
-    return {alias: package.removeprefix("npm:") for alias, package in wanted.items()}
+
+    folder: Path
+    programs: Mapping[str, str]
+    size: str
+    unpack: Callable[[Path], None] = lambda tree: None
+
+    @property
+    def trees(self) -> Path:
+        """The folder of the installed trees."""
+        return self.folder / "node_modules"
+
+    def pinned(self) -> dict[str, str]:
+        """Each alias of `package.json` with its exact npm package: `claude-2.1.330` → `@anthropic-ai/claude-code@2.1.330`.
+
+        Optional ones are packages of one platform, Linux on x86-64.
+        """
+        manifest: dict[str, dict[str, str]] = json.loads((self.folder / "package.json").read_text())
+        native = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+        wanted = manifest.get("dependencies", {}) | (manifest["optionalDependencies"] if native else {})
+        return {alias: package.removeprefix("npm:") for alias, package in wanted.items()}
+
+    def install(self, say: Say | None = None) -> Mapping[str, Path]:
+        """The executable of every pinned alias, installed first when needed.
+
+        `say` gets one line for each thing that takes time; by default they go to stderr.
+        Raises `InstallError` when npm is missing, fails, or brings no executable for this platform.
+        """
+        tell = say or _to_stderr
+        tree = self.trees / self.fingerprint()
+        if self.missing(tree):
+            self.trees.mkdir(exist_ok=True)
+            with _sole_installer(self.trees, tell):
+                if self.missing(tree):
+                    self._fill(tree, tell)
+        return {alias: found for alias in self.pinned() if (found := self.executable(tree, alias))}
+
+    def fingerprint(self) -> str:
+        """16 hex digits that change with the pins, the lock file, the system and the machine type."""
+        digest = hashlib.sha256(f"{platform.system()} {platform.machine()}".encode())
+        for name in PINS:
+            digest.update((self.folder / name).read_bytes())
+        return digest.hexdigest()[:16]
+
+    def executable(self, tree: Path, alias: str) -> Path | None:
+        """The executable of `alias` in an installed tree, None when it is not there.
+
+        npm puts the platform package of one version at the top and that of the other below its own alias.
+        """
+        package, _, version = self.pinned()[alias].rpartition("@")
+        pattern = self.programs[package].format(alias=alias)
+        top = tree / "node_modules"
+        for modules in (top / alias / "node_modules", top):
+            for program in sorted(modules.glob(pattern)):
+                depth = 2 if pattern.startswith("@") else 1
+                folder = modules.joinpath(*program.relative_to(modules).parts[:depth])
+                if _version(folder) == version and os.access(program, os.X_OK):
+                    return program
+        return None
+
+    def missing(self, tree: Path) -> list[str]:
+        """The aliases that have no executable in the tree."""
+        return [alias for alias in self.pinned() if self.executable(tree, alias) is None]
+
+    def _fill(self, tree: Path, say: Say) -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise InstallError(
+                f"npm is not on PATH: install Node 20 or newer to test {', '.join(self.pinned())}"
+            )
+        say(f"installing {', '.join(self.pinned().values())} from npm ({self.size}) ...")
+        started = time.monotonic()
+        part = tree.with_suffix(".part")
+        _clear(part)
+        self._npm_ci(npm, part)
+        self.unpack(part)
+        if absent := self.missing(part):
+            raise InstallError(f"npm brought no executable of {', '.join(absent)} for {platform.platform()}")
+        _clear(*(each for each in self.trees.iterdir() if each.is_dir() and each != part))
+        part.rename(tree)
+        say(f"installed in {time.monotonic() - started:.1f} s: {tree}")
+
+    def _npm_ci(self, npm: str, part: Path) -> None:
+        part.mkdir()
+        for path in (*(self.folder / name for name in PINS), SETTINGS):
+            shutil.copy(path, part / path.name)
+        run([npm, "ci", "--loglevel=error"], part)
 
 
-def install(say: Say | None = None) -> Mapping[str, Path]:
-    """The executable of every pinned alias, installed first when needed.
-
-    `say` gets one line for each thing that takes time; by default they go to stderr.
-    Raises `InstallError` when npm is missing, fails, or brings no executable for this platform.
-    """
-    tell = say or _to_stderr
-    tree = TREES / fingerprint()
-    if missing(tree):
-        TREES.mkdir(exist_ok=True)
-        with _sole_installer(tell):
-            if missing(tree):
-                _fill(tree, tell)
-    return {alias: found for alias in pinned() if (found := executable(tree, alias))}
-
-
-def fingerprint() -> str:
-    """16 hex digits that change with the pins, the lock file, the system and the machine type."""
-    digest = hashlib.sha256(f"{platform.system()} {platform.machine()}".encode())
-    for name in PINS:
-        digest.update((HERE / name).read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def executable(tree: Path, alias: str) -> Path | None:
-    """The executable of `alias` in an installed tree, None when it is not there.
-
-    npm puts the platform package of one version at the top and that of the other below its own alias.
-    """
-    package, _, version = pinned()[alias].rpartition("@")
-    pattern = PROGRAMS[package].format(alias=alias)
-    top = tree / "node_modules"
-    for modules in (top / alias / "node_modules", top):
-        for program in sorted(modules.glob(pattern)):
-            depth = 2 if pattern.startswith("@") else 1
-            folder = modules.joinpath(*program.relative_to(modules).parts[:depth])
-            if _version(folder) == version and os.access(program, os.X_OK):
-                return program
-    return None
-
-
-def missing(tree: Path) -> list[str]:
-    """The aliases that have no executable in the tree."""
-    return [alias for alias in pinned() if executable(tree, alias) is None]
-
-
-def _version(folder: Path) -> str:
-    """The version of a package, without the platform that some makers add to it."""
-    manifest: dict[str, str] = json.loads((folder / "package.json").read_text())
-    return manifest["version"].partition("-")[0]
-
-
-def _fill(tree: Path, say: Say) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise InstallError(f"npm is not on PATH: install Node 20 or newer to test {', '.join(pinned())}")
-    say(f"installing {', '.join(pinned().values())} from npm (about 400 MB to fetch, 1 GB on disk) ...")
-    started = time.monotonic()
-    part = tree.with_suffix(".part")
-    _clear(part)
-    _npm_ci(npm, part)
-    if absent := missing(part):
-        raise InstallError(f"npm brought no executable of {', '.join(absent)} for {platform.platform()}")
-    _clear(*(each for each in TREES.iterdir() if each.is_dir() and each != part))
-    part.rename(tree)
-    say(f"installed in {time.monotonic() - started:.1f} s: {tree}")
-
-
-def _npm_ci(npm: str, folder: Path) -> None:
-    folder.mkdir()
-    for name in (*PINS, ".npmrc"):
-        shutil.copy(HERE / name, folder / name)
+def run(command: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
+    """Run a step of an installation in `folder`. Raises `InstallError`."""
+    what = " ".join((Path(command[0]).name, *command[1:2]))
     try:
         done = subprocess.run(
-            [npm, "ci", "--loglevel=error"],
+            command,
             check=False,
             cwd=folder,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -145,9 +153,29 @@ def _npm_ci(npm: str, folder: Path) -> None:
             timeout=NPM_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise InstallError(f"npm ci did not end within {NPM_SECONDS} s") from None
+        raise InstallError(f"{what} did not end within {NPM_SECONDS} s") from None
     if done.returncode != 0:
-        raise InstallError(f"npm ci failed with exit {done.returncode}: {_last_lines(done.stdout)}")
+        raise InstallError(f"{what} failed with exit {done.returncode}: {_last_lines(done.stdout)}")
+
+
+CLIS = Pins(
+    HERE,
+    {
+        "@anthropic-ai/claude-code": "@anthropic-ai/claude-code-*/claude",
+        "@agentclientprotocol/codex-acp": "{alias}/dist/index.js",
+        "@google/gemini-cli": "{alias}/bundle/gemini.js",
+        "@openai/codex": "@openai/codex-*/vendor/*/bin/codex",
+        "opencode-linux-x64": "{alias}/bin/opencode",
+    },
+    "about 400 MB to fetch, 1 GB on disk",
+)
+"""The real CLIs under test."""
+
+
+def _version(folder: Path) -> str:
+    """The version of a package, without the platform that some makers add to it."""
+    manifest: dict[str, str] = json.loads((folder / "package.json").read_text())
+    return manifest["version"].partition("-")[0]
 
 
 def _last_lines(output: str) -> str:
@@ -162,12 +190,12 @@ def _clear(*folders: Path) -> None:
 
 
 @contextmanager
-def _sole_installer(say: Say) -> Generator[None]:
-    with (TREES / "lock").open("w") as lock:
+def _sole_installer(trees: Path, say: Say) -> Generator[None]:
+    with (trees / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another run is installing the CLIs under test: waiting for it ...")
+            say("another run is installing them: waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -179,7 +207,7 @@ def _to_stderr(line: str) -> None:
 def main() -> int:
     """Install, print `alias path` per executable on stdout; returns the exit status."""
     try:
-        found = install()
+        found = CLIS.install()
     except InstallError as error:
         _to_stderr(f"the CLIs under test are not installed: {error}")
         return 1

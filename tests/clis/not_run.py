@@ -5,9 +5,20 @@ A plugin of the whole run: a run that fails to collect `tests/real` reports too.
 
 from __future__ import annotations
 
+import os
+from typing import NoReturn
+
 import pytest
 
 NOT_RUN = "NOT RUN: "
+REQUIRED = os.environ.get("PROCTOR_REQUIRE_REAL") == "1"
+
+
+def not_run(why: str) -> NoReturn:
+    """End a test whose program cannot be had here, as not run; as failed where it has to run."""
+    if REQUIRED:
+        pytest.fail(f"PROCTOR_REQUIRE_REAL=1, but a program under test is missing: {why}", pytrace=False)
+    pytest.skip(f"{NOT_RUN}{why}")
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from tests.tables import each_row
+
 HERE = Path(__file__).parent
 
 # What npm does here: the platform package of one version at the top, that of the other below its alias.
@@ -166,13 +168,15 @@ def test_a_tree_that_lost_an_executable_is_filled_again(checkout: Checkout) -> N
     assert (status, again, checkout.installs()) == (0, out, 2)
 
 
-def test_the_lock_file_pins_exact_versions_with_integrity_and_names_no_host() -> None:
-    text = (HERE / "package-lock.json").read_text()
+@each_row("folder", [HERE, HERE.parent / "browser"])
+def test_the_lock_file_pins_exact_versions_with_integrity_and_names_no_host(folder: Path) -> None:
+    text = (folder / "package-lock.json").read_text()
     packages = json.loads(text)["packages"]
     assert "resolved" not in text
     assert "://" not in text
     assert all("integrity" in entry for path, entry in packages.items() if path)
-    wanted = json.loads((HERE / "package.json").read_text())["dependencies"]
-    assert packages[""]["dependencies"] == wanted
-    for alias, package in wanted.items():
-        assert packages[f"node_modules/{alias}"]["version"] == package.rpartition("@")[2]
+    manifest = json.loads((folder / "package.json").read_text())
+    for kind in {"dependencies", "optionalDependencies"} & {*manifest}:
+        assert packages[""][kind] == manifest[kind]
+        for alias, package in manifest[kind].items():
+            assert packages[f"node_modules/{alias}"]["version"] == package.rpartition("@")[2]

@@ -53,5 +53,5 @@ def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path, worke
 def test_a_missing_cli_fails_the_run_where_the_real_ones_are_required(checkout: Path) -> None:
     done = run_real_tests(checkout, PROCTOR_REQUIRE_REAL="1")
     assert done.returncode == 1
-    assert "PROCTOR_REQUIRE_REAL=1, but a CLI under test is missing: npm is not on PATH" in done.stdout
+    assert "PROCTOR_REQUIRE_REAL=1, but a program under test is missing: npm is not on PATH" in done.stdout
     assert "4 errors" in done.stdout.splitlines()[-1]

@@ -127,8 +127,9 @@ def installed(wheel: Path) -> Path:
 
 
 def shipped() -> set[str]:
-    """The name inside a wheel of every Python file of the library."""
-    parts = (path.relative_to(ROOT).parts for path in sources())
+    """The name inside a wheel of every Python file of the library, and of every file of the web page."""
+    page = (path for path in (ROOT / "actors/gateways/http/page").rglob("*") if path.is_file())
+    parts = (path.relative_to(ROOT).parts for path in (*sources(), *page))
     return {"/".join(p[1:] if p[0] == "src" else ("proctor", *p)) for p in parts}
 
 
@@ -168,7 +169,7 @@ def test_a_wheel_holds_each_file_once(kind: str, request: pytest.FixtureRequest,
         names = Counter(archive.namelist())
     in_copy = {name for name in shipped() if (checkout / "src" / name).exists()}
     assert [name for name, times in names.items() if times > 1] == []
-    assert {name for name in names if name.endswith(".py")} >= in_copy
+    assert {*names} >= in_copy
     assert "proctor/py.typed" in names
     assert {name.split("/")[0] for name in names} == {"proctor", _dist_info(names)}
 
@@ -194,6 +195,7 @@ def test_the_source_archive_holds_plain_files_and_all_that_make_needs(sdist: Pat
         "constraints.txt",
         "LICENSE",
         "src/proctor/runtime/__init__.py",
+        "src/proctor/actors/gateways/http/page/index.html",
     } <= set(names)
     assert [
         name

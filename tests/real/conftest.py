@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import attrs
 import pytest
 
 from proctor.actors.plan.options import AgentOptions
-from tests.clis.install import InstallError, install, pinned
-from tests.clis.not_run import NOT_RUN
+from tests.clis.install import CLIS, InstallError
+from tests.clis.not_run import not_run
 from tests.fakes.messages_api import MessagesApi, open_messages_api
 from tests.fakes.model_api import ModelApi, open_completions_api
 from tests.fakes.responses_api import ResponsesApi, open_responses_api
@@ -24,9 +23,8 @@ from tests.real import agents
 from tests.real.homes import ClaudeHome, make_home
 
 HERE = Path(__file__).parent
-REQUIRED = os.environ.get("PROCTOR_REQUIRE_REAL") == "1"
 KEPT = ("PYTEST_", "COV", "PYTHON")
-CLAUDES = sorted(alias for alias in pinned() if alias.startswith("claude-"))
+CLAUDES = sorted(alias for alias in CLIS.pinned() if alias.startswith("claude-"))
 newest_claude = pytest.mark.parametrize("claude_cli", CLAUDES[-1:], indirect=True)
 """For a test in which it makes no difference which version runs."""
 
@@ -52,15 +50,9 @@ def installed_clis(request: pytest.FixtureRequest) -> Mapping[str, Path]:
     reporter = request.config.pluginmanager.getplugin("terminalreporter")
     say = reporter.write_line if isinstance(reporter, pytest.TerminalReporter) else None
     try:
-        return install(say)
+        return CLIS.install(say)
     except InstallError as error:
-        _missing(str(error))
-
-
-def _missing(why: str) -> NoReturn:
-    if REQUIRED:
-        pytest.fail(f"PROCTOR_REQUIRE_REAL=1, but a CLI under test is missing: {why}", pytrace=False)
-    pytest.skip(f"{NOT_RUN}{why}")
+        not_run(str(error))
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def program_of(installed_clis: Mapping[str, Path]) -> Callable[[str], Path]:
 
     def found(alias: str) -> Path:
         if alias not in installed_clis:
-            _missing(f"{alias} is not pinned for this machine")
+            not_run(f"{alias} is not pinned for this machine")
         return installed_clis[alias]
 
     return found

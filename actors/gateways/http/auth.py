@@ -1,8 +1,8 @@
 """Authentication and origin checks, before the body of a request is read.
 
 Every page in the user's browser can send requests to a server on loopback: from its own origin, or without one after DNS
-rebinding. So a foreign `Host` is refused on loopback, and an `Origin` that is not allowed is refused everywhere. With a
-token, every request but `GET /healthz` must carry it. `AuthMiddleware` refuses to serve a public address without a token.
+rebinding. So a foreign `Host` is refused on loopback, and an `Origin` that is neither this server nor allowed is refused everywhere. With a
+token, every request must carry it but `GET /healthz` and the files of the web page. `AuthMiddleware` refuses to serve a public address without a token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from proctor.actors.web_server.listening import Endpoint
 
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
-PUBLIC_PATH = "/healthz"
+PUBLIC_PATHS = re.compile(r"/(healthz|static/.*)?")
+"""What needs no token: the sign of life, and the files of the web page, in which the token is then typed."""
 PREFLIGHT: Mapping[str, str] = {
     "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": "authorization, content-type, last-event-id, prefer",
@@ -60,8 +61,8 @@ class AuthMiddleware:
         self._application = application
         self._token = None if token is None else _digest(token.encode())
         self._origins = frozenset(origins)
-        checked = where.private and where.path is None
-        self._hosts = frozenset((*OWN_NAMES, where.host, *hosts)) if checked else None
+        self._hosts = frozenset((*OWN_NAMES, where.host, *hosts))
+        self._host_is_checked = where.private and where.path is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
@@ -78,7 +79,7 @@ class AuthMiddleware:
         origin = headers.get("origin")
         try:
             self._check_host(headers)
-            self._check_origin(origin)
+            self._check_origin(origin, headers.get("host", ""))
             if origin is not None and scope["method"] == "OPTIONS":
                 # A preflight has no token: browsers send none with it.
                 response = Response(status_code=204, headers=PREFLIGHT)
@@ -95,25 +96,33 @@ class AuthMiddleware:
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self._hosts is not None and _name(host) not in self._hosts:
+        if self._host_is_checked and _name(host) not in self._hosts:
             # Against DNS rebinding: a page of another site must not reach this server under its own name.
             raise problem(421, "foreign-host", f"unknown Host {host!r}", "use localhost", where="Host")
 
-    def _check_origin(self, origin: str | None) -> None:
-        if origin is not None and origin not in self._origins:
-            raise problem(
-                403,
-                "foreign-origin",
-                f"origin {origin!r} is not allowed",
-                "allow this origin on the server, or send the request from outside a browser",
-                where="Origin",
-            )
+    def _check_origin(self, origin: str | None, host: str) -> None:
+        if origin is None or origin in self._origins or self._is_own(origin, host):
+            return
+        raise problem(
+            403,
+            "foreign-origin",
+            f"origin {origin!r} is not allowed",
+            "allow this origin on the server, or send the request from outside a browser",
+            where="Origin",
+        )
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Whether this server sent the page of that origin: then it is the host that the page now asks."""
+        # A foreign name that was made to point here is its own host, too: only the token keeps its pages out, which
+        # they do not have, or the name itself.
+        trusted = self._token is not None or _name(host) in self._hosts
+        return trusted and origin in (f"http://{host}", f"https://{host}")
 
     def _check_token(self, path: str, headers: Headers) -> bool:
-        """Whether the client is authenticated; False for the one path that needs no token."""
+        """Whether the client is authenticated; False for a path that needs no token."""
         if self._token is None:
             return True
-        if path == PUBLIC_PATH:
+        if PUBLIC_PATHS.fullmatch(path):
             return False
         scheme, _, token = headers.get("authorization", "").partition(" ")
         # digests have one length, so the time of the comparison says nothing about the token

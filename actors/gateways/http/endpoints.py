@@ -28,6 +28,7 @@ from proctor.actors.gateways.http.fleet_view import write_changes
 from proctor.actors.gateways.http.gateway import Gateway
 from proctor.actors.gateways.http.lifecycle import Command
 from proctor.actors.gateways.http.operations import KEY, OPERATIONS, STREAM, body_schemas, openapi
+from proctor.actors.gateways.http.page_files import page_routes
 from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http, problem
 from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn
@@ -63,7 +64,8 @@ def application(gateway: Gateway) -> Starlette:
     routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
     kinds: tuple[type[Exception], ...] = (Problem, *NAMES, Exception)
     handlers: dict[Any, Any] = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
-    return Starlette(routes=[*routes, *gateway.hooks.routes], exception_handlers=handlers)
+    # the page last: a program may have one of its own
+    return Starlette(routes=[*routes, *gateway.hooks.routes, *page_routes()], exception_handlers=handlers)
 
 
 def _by_method(endpoints_by_method: Mapping[str, Endpoint]) -> Endpoint:

@@ -30,6 +30,11 @@ class Token:
     value: str | None = attrs.field(default=None, repr=False)
     made: bool = False
 
+    @property
+    def fragment(self) -> str:
+        """What a link to the web page ends with; a fragment is never sent, so it is in no log of a server or proxy."""
+        return f"#token={self.value}" if self.made else ""
+
 
 async def announce(screen: Output, line: str, token: Token) -> None:
     """Show the address of a server, and a token that was made for it."""

@@ -185,6 +185,8 @@ class Service:
             if self.control.note:
                 await self._errors.say(self.control.note)
             await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
+            if where.path is None:  # no browser opens a Unix socket
+                await self._errors.say(f"the web page is {_shown(where)}/{self._token.fragment}")
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with interrupts.scope:
                 ready = partial(interrupts.manager.ready, f"{self._fleet.name} is served on {_shown(where)}")

@@ -149,6 +149,7 @@ async def served(
     budget: proctor.Budget | None = None,
     intensity: int = 1,
     store: StoreBackend | None = None,
+    where: Endpoint = Endpoint(),  # noqa: B008  # a frozen record
     **serving: Any,
 ) -> AsyncGenerator[Served]:
     told: list[tuple[str, Mapping[str, Any]]] = []
@@ -158,7 +159,7 @@ async def served(
         told.append((what, facts))
         telling.unpark_all()
 
-    with trio.fail_after(seconds), bound(Endpoint()) as opened:
+    with trio.fail_after(seconds), bound(where) as opened:
         flags: Any = {"budget": budget, "intensity": intensity, "store": store}
         async with proctor.open_supervisor(specs or [spoken()], **flags) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}

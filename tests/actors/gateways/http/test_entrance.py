@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proctor.actors.errors import BadOption
@@ -87,3 +89,32 @@ async def test_a_websocket_is_refused() -> None:
 
     await AuthMiddleware(nothing, endpoint("127.0.0.1:80"))({"type": "websocket"}, receive, send)
     assert said == [{"type": "websocket.close", "code": 1000}]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:8080", "http://localhost:8080", 200),  # through a tunnel to the socket
+        ("localhost:8080", "http://localhost:81", 403),
+        ("evil.example", "http://evil.example", 403),  # a name that was made to point to the tunnel
+        ("", "http://", 403),
+    ],
+)
+async def test_a_socket_takes_requests_of_its_own_page_under_a_name_of_this_machine_only(
+    host: str, origin: str, status: int
+) -> None:
+    statuses: list[int] = []
+
+    async def accept(scope: object, receive: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        statuses.extend(filter(None, [message.get("status")]))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"host", host.encode()), (b"origin", origin.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/agents/a/stop", "headers": headers}
+    await AuthMiddleware(accept, endpoint("unix:/nowhere"))(scope, receive, send)
+    assert statuses == [status]

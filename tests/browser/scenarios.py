@@ -1,0 +1,193 @@
+"""What a person does with the page, each in a tab of its own. A function is a scenario when its name is in `names`."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.browser import World
+from tests.browser.far_ends import EDIT, HOSTILE, Agent
+
+TOKEN = "0123456789abcdef+é"
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def shows_the_fleet_and_follows_its_changes(world: World) -> None:
+    with world.fleet("a", "b") as (server, _), world.tab(server) as page:
+        expect(row(page, "a")).to_contain_text("idle")
+        world.post(server, "/agents/a/queue", prompt="hang")
+        expect(row(page, "a")).to_contain_text("working")
+        expect(row(page, "b")).to_contain_text("idle")
+        world.post(server, "/agents/b/stop")
+        expect(row(page, "b")).to_contain_text("stopped")
+
+
+def shows_a_conversation_as_it_streams(world: World) -> None:
+    with world.fleet("a") as (server, agents), world.tab(server) as page:
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.get_by_role("heading", name="a", exact=True)).to_be_visible()
+        page.get_by_label("Message to a").fill("stream")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        log = page.get_by_role("log")
+        for part, whole in (("One ", "One"), ("two ", "One two"), ("three", "One two three")):
+            world.thread.run(agents["a"].say.send, part)
+            expect(log.get_by_text(whole, exact=True)).to_be_visible()
+        expect(page.get_by_role("button", name="Interrupt")).to_be_visible()
+        world.thread.run(agents["a"].say.send, "")
+        expect(log).to_contain_text("turn completed")
+        expect(page.get_by_role("button", name="Interrupt")).to_be_hidden()
+
+
+def folds_tools_and_shows_text_as_text(world: World) -> None:
+    with world.fleet("a") as (server, _), world.tab(server, "/#/agent/a") as page:
+        world.post(server, "/agents/a/turns", prompt="tools")
+        log = page.get_by_role("log")
+        expect(log.get_by_text(HOSTILE)).to_be_visible()
+        expect(log.locator("img")).to_have_count(0)
+        output = log.get_by_text("12 passed")
+        expect(output).to_be_hidden()
+        log.get_by_text("make test").first.click()
+        expect(output).to_be_visible()
+        log.get_by_text("notes.md").first.click()
+        expect(log.locator(".minus")).to_have_text("-half")
+        expect(log.locator(".plus")).to_have_text("+whole")
+
+
+def takes_the_token_in_a_form(world: World) -> None:
+    with (
+        world.fleet("a", entrance={"token": TOKEN}) as (server, _),
+        world.tab(server) as page,
+    ):
+        field = page.get_by_label("Token of this server")
+        expect(field).to_be_focused()
+        field.fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("The server refused this token.")
+        field.fill(TOKEN)
+        page.keyboard.press("Enter")
+        expect(row(page, "a")).to_contain_text("idle")
+        page.reload()
+        expect(row(page, "a")).to_contain_text("idle")
+    assert [
+        request.url for request in world.requests if "token" in request.url or "01234" in request.url
+    ] == []
+
+
+def takes_the_token_of_a_link_out_of_the_address(world: World) -> None:
+    token = "0123456789abcdef-_"
+    with (
+        world.fleet("a", entrance={"token": token}) as (server, _),
+        world.tab(server, f"/#token={token}") as page,
+    ):
+        assert token not in page.url
+        expect(row(page, "a")).to_contain_text("idle")
+        page.get_by_role("link", name="a", exact=True).click()
+        page.go_back()
+        expect(row(page, "a")).to_contain_text("idle")
+        assert page.evaluate("JSON.stringify([history.length, location.href])").find(token) < 0
+        expect(page.get_by_text("live")).to_be_visible()
+
+
+def asks_no_other_host(world: World) -> None:
+    with world.fleet("a") as (server, _), world.tab(server) as page:
+        for link in page.get_by_role("navigation").get_by_role("link").all():
+            link.click()
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.get_by_role("log")).to_be_attached()
+        own = f"http://{server.where}/"
+    assert world.requests
+    assert [request.url for request in world.requests if not request.url.startswith(own)] == []
+
+
+def lets_a_tool_run(world: World) -> None:
+    with world.fleet("a", "b") as (server, agents), world.tab(server) as page:
+        world.post(server, "/agents/a/queue", prompt="edit")
+        expect(row(page, "a")).to_contain_text("needs you")
+        expect(page.get_by_role("status").first).to_have_text("a needs you: may it use Edit?")
+        question = page.get_by_role("region", name="a may use Edit?")
+        expect(question.locator(".minus")).to_have_text("-half")
+        expect(question.locator(".plus")).to_have_text("+whole")
+        question.get_by_role("button", name="Allow", exact=True).click()
+        expect(question).to_be_hidden()
+        expect(row(page, "a")).to_contain_text("idle")
+        [answer] = agents["a"].answers
+        assert (answer["behavior"], answer["updatedInput"]) == ("allow", EDIT)
+
+
+def denies_a_tool_with_a_reason_by_keyboard_alone(world: World) -> None:
+    with world.fleet("a") as (server, agents), world.tab(server) as page:
+        world.post(server, "/agents/a/queue", prompt="edit")
+        expect(page.get_by_role("button", name="Deny")).to_be_visible()
+        reason = page.get_by_label("Reason")
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            if reason.evaluate("it => it === document.activeElement"):
+                break
+        page.keyboard.type("not on a Friday")
+        page.keyboard.press("Shift+Tab")
+        expect(page.get_by_role("button", name="Deny")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(row(page, "a")).to_contain_text("idle")
+        [answer] = agents["a"].answers
+        assert (answer["behavior"], answer["message"]) == ("deny", "not on a Friday")
+        expect(page.get_by_role("main")).to_be_focused()
+
+
+def follows_a_restart(world: World) -> None:
+    with world.fleet("a") as (server, _), world.tab(server, "/#/agent/a") as page:
+        log = page.get_by_role("log")
+        world.post(server, "/agents/a/turns", prompt="first")
+        expect(log).to_contain_text("You asked: first")
+        world.post(server, "/agents/a/queue", prompt="crash")
+        expect(log).to_contain_text("process ended")
+        world.post(server, "/agents/a/turns", prompt="second")
+        expect(log).to_contain_text("You asked: second")
+        page.get_by_text("About a").click()
+        expect(page.get_by_role("main")).to_contain_text("Restarts1: exit status 3")
+        page.get_by_role("link", name="Fleet").click()
+        expect(row(page, "a").get_by_role("cell").last).to_have_text("1")
+
+
+def shows_500_agents_and_finds_one_by_keyboard(world: World) -> None:
+    with world.storm() as (address, _), world.tab(address) as page:
+        expect(page.get_by_text("500 agents")).to_be_visible()
+        assert page.get_by_role("row").count() < 80
+        page.keyboard.press("/")
+        page.keyboard.type("agent-12 idle")
+        expect(page.get_by_text("3 of 500 agents")).to_be_visible()
+        page.keyboard.press("Control+A")
+        page.keyboard.type("499")
+        expect(page.get_by_text("1 of 500 agents")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="agent-003").focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("link", name="agent-007")).to_be_focused()
+        for _ in range(123):
+            page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("link", name="agent-499")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="agent-499")).to_be_visible()
+
+
+def loses_and_regains_the_connection(world: World) -> None:
+    agents = {"a": Agent()}
+    with world.fleet(agents=agents) as (server, _):
+        where = server.where
+        opened = world.tab(server)
+        page = opened.__enter__()
+        expect(page.get_by_text("live")).to_be_visible()
+    try:
+        expect(page.get_by_text(re.compile("connection lost: .*trying again in"))).to_be_visible()
+        expect(page.get_by_role("status").first).to_have_text("connection lost")
+        with world.fleet(agents={"a": Agent(), "c": Agent()}, where=where) as (server, _):
+            page.get_by_role("button", name="Now").click()
+            expect(page.get_by_text("live")).to_be_visible()
+            expect(row(page, "c")).to_contain_text("idle")
+            world.post(server, "/agents/c/queue", prompt="hang")
+            expect(row(page, "c")).to_contain_text("working")
+    finally:
+        opened.__exit__(None, None, None)
