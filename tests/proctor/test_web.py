@@ -235,13 +235,14 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
     assert not where.exists()
 
 
-def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_once(home: Path, fleet: Fleet) -> None:
+def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_at_the_start_only(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     env = {"PROCTOR_LOG": "debug"}
     with running("web", str(path), "--listen", "127.0.0.1:0", home=home, env=env) as command:
         base = address(command)
         line = command.said(b"Authorization: Bearer ", command.err).splitlines()[-1].decode()
         token = line.rpartition(" ")[2]
+        link = command.said(b"the web page is ", command.err).splitlines()[-1].decode()
         with httpx2.Client(base_url=base, timeout=30, verify=False) as client:
             assert client.get("/agents").status_code == 401
             assert client.get("/healthz").status_code == 200
@@ -251,6 +252,7 @@ def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_once(home: Path, 
         rest = command.err.read().decode()
         assert command.end() == 0
     assert len(token) >= 32
+    assert link.endswith(f"the web page is {base}/#token={token}")
     assert token not in rest
 
 

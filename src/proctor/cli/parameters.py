@@ -122,7 +122,7 @@ class ServerOptions:
     """The flags that `proctor web` and `proctor serve` have in common."""
 
     token_env: str | None = None
-    """The variable that holds the token of clients, or @ and the path of a file. Default: a new token over TCP, shown once on stderr."""
+    """The variable that holds the token of clients, or @ and the path of a file. Default: a new token over TCP, shown on stderr at the start."""
     no_token: Flag = False
     """Require no token on a loopback address. Every process of this machine can then connect, an agent's tools included."""
     metrics: Flag = False

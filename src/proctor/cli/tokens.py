@@ -1,7 +1,7 @@
 """The token that clients of a server must send: from the environment, from a file, or made for this run.
 
 Over TCP every process of this machine can connect, the tools of an agent included, and an agent could then approve its
-own tool calls. So a TCP address needs a token, also on loopback. A new token is shown once on stderr and kept in memory;
+own tool calls. So a TCP address needs a token, also on loopback. A new token is shown on stderr at the start and kept in memory;
 `protect_memory` closes the memory and the environment of this process to other processes of the user.
 """
 
