@@ -235,7 +235,9 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
     assert not where.exists()
 
 
-def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_at_the_start_only(home: Path, fleet: Fleet) -> None:
+def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_at_the_start_only(
+    home: Path, fleet: Fleet
+) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     env = {"PROCTOR_LOG": "debug"}
     with running("web", str(path), "--listen", "127.0.0.1:0", home=home, env=env) as command:

@@ -94,6 +94,7 @@ const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize
 export function Rows({ items, keyOf, row, height, narrowHeight }) {
   const box = useRef(null);
   const focused = useRef(null);
+  const next = useRef(null);
   const [[first, last], show] = useState([0, 40]);
   const size = Math.round(rem() * (matchMedia("(max-width: 45rem)").matches ? narrowHeight : height));
   const look = () => {
@@ -112,19 +113,27 @@ export function Rows({ items, keyOf, row, height, narrowHeight }) {
       removeEventListener("resize", look);
     };
   }, [size]);
+  const focus = (key) => {
+    const target = box.current.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    target?.focus({ preventScroll: true });
+    target?.scrollIntoView({ block: "nearest" });
+    return target !== null;
+  };
   useLayoutEffect(() => {
-    if (focused.current !== null && document.activeElement === document.body)
-      box.current.querySelector(`[data-key="${CSS.escape(focused.current)}"]`)?.focus({ preventScroll: true });
+    if (next.current !== null && focus(next.current)) next.current = null;
+    else if (focused.current !== null && document.activeElement === document.body) focus(focused.current);
   });
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const from = items.findIndex((item) => keyOf(item) === event.target.dataset.key);
+    const from = items.findIndex((item) => keyOf(item) === (next.current ?? event.target.dataset.key));
     if (!step || from < 0 || !items[from + step]) return;
     event.preventDefault();
-    focused.current = keyOf(items[from + step]);
-    const target = box.current.querySelector(`[data-key="${CSS.escape(focused.current)}"]`);
-    target?.focus();
-    target?.scrollIntoView({ block: "nearest" });
+    const key = keyOf(items[from + step]);
+    if (focus(key)) return;
+    // not there yet: keys come faster than the browser says that it has scrolled
+    next.current = key;
+    scrollBy(0, step * size);
+    look();
   };
   return html`<div
     ref=${box}
