@@ -18,6 +18,7 @@ from proctor.actors.agent.stored_requests import requests_of_tree
 from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.limits.account_book import ACCOUNT_BOOK
 from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits
+from proctor.actors.limits.overrides import Overrides
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.option_checks import DELAY, check
@@ -129,7 +130,9 @@ def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
 
 
 class Supervisor(supervision.Supervisor):
-    """A supervisor whose children can be agents, at any depth below it."""
+    """A supervisor whose children can be agents, at any depth below it. `overrides`: what an operator has decided about them."""
+
+    overrides: Overrides
 
     def agent(self, name: str) -> Agent:
         """The agent of this name; follows its restarts. Looking up does not check that it is there: a call does."""
@@ -137,7 +140,9 @@ class Supervisor(supervision.Supervisor):
 
 
 class DynamicSupervisor(supervision.DynamicSupervisor):
-    """A supervisor of children that come and go, agents among them."""
+    """A supervisor of children that come and go, agents among them. `overrides`: as for `Supervisor`."""
+
+    overrides: Overrides
 
     def agent(self, name: str) -> Agent:
         """The agent of this name, as for `Supervisor`."""
@@ -227,9 +232,14 @@ async def _with_tree_limits(
     TREE_LIMITS.set(fellows)
     ACCOUNT_BOOK.set(fellows.book)
     try:
-        async with track_processes(), requests_of_tree(store) as requests, root as supervisor:
+        async with (
+            track_processes(),
+            requests_of_tree(store, fellows.overrides) as requests,
+            root as supervisor,
+        ):
             if requests is not None:
                 requests.serve(supervisor.agent)
+            supervisor.overrides = fellows.overrides
             yield supervisor
     finally:
         TREE_LIMITS.set(around)

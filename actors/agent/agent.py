@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import AgentState, open_state
+from proctor.actors.agent.agent_state import AgentState, restore_state
 from proctor.actors.agent.messages import (
     CallerGone,
     Control,
@@ -46,7 +46,7 @@ from proctor.actors.errors import (
     StartKilled,
     StartRefused,
 )
-from proctor.actors.limits.admission import Admission, Delay, admission_for, current_tree_limits
+from proctor.actors.limits.admission import Admission, Delay, current_tree_limits
 from proctor.actors.outcomes import ENDINGS, OUTCOMES
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
@@ -57,7 +57,17 @@ from proctor.actors.structured.strategies import prepared
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
-from proctor.runtime.messaging import NO_REPLY, Actor, Call, Continue, Stop, reply, reply_error
+from proctor.runtime.messaging import (
+    IGNORE,
+    NO_REPLY,
+    Actor,
+    Call,
+    Continue,
+    Ignore,
+    Stop,
+    reply,
+    reply_error,
+)
 from proctor.runtime.processes import ProcessError, shortage_of
 
 
@@ -72,7 +82,9 @@ class AgentActor(Actor):
     _failure: AgentError | None = None
     _written: trio.Event
 
-    async def init(self, plan: Plan) -> Continue:
+    async def init(self, plan: Plan) -> Continue | Ignore:
+        if current_tree_limits().overrides.is_stopped(self.ref.path.partition("/")[2]):
+            return IGNORE
         async with opening_turn():
             opened = self._restore_state(plan)
         self.plan = await self.state.place(opened)
@@ -92,15 +104,7 @@ class AgentActor(Actor):
         return Continue("take up")
 
     def _restore_state(self, plan: Plan) -> Plan:
-        # In the supervisor's hands, not the actor's: queue, log and session lock outlive a crash of the
-        # incarnation.
-        if "state" not in self.kept:
-            self.kept["state"] = state = open_state(plan, self.ref.path)
-            self.kept["admission"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
-            self.kept.at_rest(state.settle)
-            self.kept.at_rest(admission.leave)
-            self.kept.when_dropped(state.close)
-        self.state, self.admission = self.kept["state"], self.kept["admission"]
+        self.state, self.admission = restore_state(self.kept, plan, self.ref.path)
         # By a message: the caller's task must not change the state between two steps of this one.
         self.state.on_withdrawn = lambda pending: self.send_info(CallerGone(pending))
         self.state.on_unrecorded = self._on_unrecorded
@@ -550,12 +554,8 @@ class AgentActor(Actor):
         resets_at = self.process.liveness.resets_at if self.process is not None else None
         if reaction == "park" and resets_at is not None:
             believed = self.admission.limited(resets_at)
-            if (
-                believed
-                and self.plan.conduct.park
-                and not pending.is_answered
-                and (delay := self.admission.admit(nested=pending.nested, again=True)) is not None
-            ):
+            parks = believed and self.plan.conduct.park and not pending.is_answered
+            if parks and (delay := self.admission.admit(nested=pending.nested, again=True)) is not None:
                 self._park(pending, delay)
                 return
         else:

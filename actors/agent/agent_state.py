@@ -23,7 +23,8 @@ from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
 from proctor.actors.agent.stored_requests import StoredRequests, current_requests
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import DailyExpense, Expense
-from proctor.actors.limits.admission import Delay
+from proctor.actors.limits.admission import Admission, Delay, admission_for, current_tree_limits
+from proctor.actors.limits.overrides import Hold, Overrides
 from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
@@ -45,6 +46,7 @@ from proctor.protocols.vocabulary import (
     TurnEnded,
 )
 from proctor.runtime.exits import ExitReason
+from proctor.runtime.messaging import Kept
 
 MAX_QUEUED = 1000
 """The most requests in the queue behind the current one."""
@@ -54,10 +56,14 @@ def _ignore(news: object) -> None:
     """No incarnation runs."""
 
 
+def _not_held() -> None:
+    return
+
+
 @attrs.define
 class AgentState:
     """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `requests` are
-    those that the tree keeps, `process` is the running one, `plan` its plan, `began` is when its incarnation did (Trio's clock), `kept_as` is the agent's place in their store; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
+    those that the tree keeps, `process` is the running one, `plan` its plan, `began` is when its incarnation did (Trio's clock), `kept_as` is the agent's place in their store; `hold` is the one of an operator; `on_withdrawn` and `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -79,6 +85,7 @@ class AgentState:
     requests: StoredRequests | None = None
     kept_as: str = ""
     reason: ExitReason | None = None
+    hold: Callable[[], Hold | None] = attrs.field(default=_not_held, repr=False)
     on_withdrawn: Callable[[Request], None] = attrs.field(default=_ignore, repr=False)
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
 
@@ -170,7 +177,14 @@ class AgentState:
     def now(self, *, incarnation: int) -> Status:
         """The status, with the facts of the running incarnation."""
         pid = None if self.process is None else self.process.pid
-        return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
+        return attrs.evolve(self.held_status(), pid=pid, queued=len(self.waiting), incarnation=incarnation)
+
+    def held_status(self) -> Status:
+        """The status, in which an agent that has nothing to do and is held back is parked."""
+        if self.status.state not in ("idle", "done") or (hold := self.hold()) is None:
+            return self.status
+        since = max(self.status.since, hold.since)
+        return attrs.evolve(self.status, state="parked", evidence=hold.why, until=hold.until, since=since)
 
     def backoff_status(self) -> Status:
         """The status before a restart. The evidence is the exit reason of the last incarnation."""
@@ -293,9 +307,23 @@ class AgentState:
         self.log.append([notice] if notice is not None else [])
 
 
-def open_state(plan: Plan, path: str) -> AgentState:
-    """A new agent's state, with its run directory; `path` is its place in the tree. Raises `RecordingFailed`."""
+def restore_state(kept: Kept, plan: Plan, path: str) -> tuple[AgentState, Admission]:
+    """What an agent keeps over its restarts, opened at its first start. Raises `RecordingFailed`."""
+    # In the supervisor's hands, not the actor's: queue, log and session lock outlive a crash of the incarnation.
+    if "state" not in kept:
+        tree = current_tree_limits()
+        kept["state"] = state = open_state(plan, path, tree.overrides)
+        kept["admission"] = admission = admission_for(plan, path, tree)
+        kept.at_rest(state.settle)
+        kept.at_rest(admission.leave)
+        kept.when_dropped(state.close)
+    return kept["state"], kept["admission"]
+
+
+def open_state(plan: Plan, path: str, overrides: Overrides) -> AgentState:
+    """A new agent's state, with its run directory; `path` is its place in the tree, `overrides` those of the tree. Raises `RecordingFailed`."""
     place = plan.workplace
+    below = path.partition("/")[2]
 
     def on_recording(failure: RecordingFailed | None) -> None:
         book.on_recording(failure)
@@ -310,7 +338,7 @@ def open_state(plan: Plan, path: str) -> AgentState:
     log = directory.open_log()
     # By its place below the root: two agents of a tree may have one id, and the root's name may change.
     # A conversation that its CLI does not keep cannot be gone on with.
-    kept_as, requests = "" if plan.launch.persist is False else path.partition("/")[2], current_requests()
+    kept_as, requests = "" if plan.launch.persist is False else below, current_requests()
     session = None if requests is None else requests.session(kept_as)
     book = AgentState(
         directory,
@@ -325,6 +353,7 @@ def open_state(plan: Plan, path: str) -> AgentState:
         kept_as=kept_as,
         workspace=workspace_of(plan.name, plan.workplace),
         requests=requests,
+        hold=partial(overrides.hold_of, below),
     )
     # It failed before there was a state that could note it.
     if directory.failure is not None:

@@ -24,6 +24,7 @@ from proctor.actors.agent.request import Request
 from proctor.actors.agent.turn import ACKNOWLEDGED, Turn
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
+from proctor.actors.limits.overrides import Overrides
 from proctor.actors.outcomes import Answer, answer_of
 from proctor.actors.recording.recorded_turn import RecordedTurn, read_turn
 from proctor.actors.store.backend import StoreBackend, StoreError, opened
@@ -272,9 +273,10 @@ class StoredRequests:
 
     # -- between two hosts
 
-    async def load(self) -> None:
+    async def load(self, overrides: Overrides) -> None:
         """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
         facts = await self._store.facts()
+        overrides.restore(facts, self._store.put)
         self._facts = {
             (agent, fact): value
             for agent, named in facts.items()
@@ -324,10 +326,12 @@ class StoredRequests:
                     self._unsaved.remove(unsaved)
 
 
-def requests_of_tree(store: StoreBackend | None) -> AbstractAsyncContextManager[StoredRequests | None]:
-    """A block for a tree: its agents find its keyed requests in their context, None without a `store`. Entering opens the store, and
-    raises `StoreError`; leaving closes it."""
-    return _no_requests() if store is None else _kept_requests(store)
+def requests_of_tree(
+    store: StoreBackend | None, overrides: Overrides
+) -> AbstractAsyncContextManager[StoredRequests | None]:
+    """A block for a tree: its agents find its keyed requests in their context, None without a `store`, which keeps the `overrides` as
+    well. Entering opens the store, and raises `StoreError`; leaving closes it."""
+    return _no_requests() if store is None else _kept_requests(store, overrides)
 
 
 @asynccontextmanager
@@ -337,11 +341,11 @@ async def _no_requests() -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _kept_requests(store: StoreBackend) -> AsyncGenerator[StoredRequests]:
+async def _kept_requests(store: StoreBackend, overrides: Overrides) -> AsyncGenerator[StoredRequests]:
     raised: BaseException | None = None
     async with opened(store), trio.open_nursery() as nursery:
         kept = StoredRequests(store, nursery)
-        await kept.load()
+        await kept.load(overrides)
         try:
             with _as_current(kept):
                 yield kept

@@ -1,7 +1,7 @@
 """Admission: whether an agent may send its next prompt now, and if not, why and until when.
 
-Three limits are checked, before each prompt and never within a turn: budgets, the stagger of restarts, and the account's
-usage limit. The usage limit comes last, because asking it takes a place in its queue. `TreeLimits` has what the agents of one
+Four limits are checked, before each prompt and never within a turn: the operator's hold, budgets, the stagger of restarts, and the
+account's usage limit. The usage limit comes last, because asking it takes a place in its queue. `TreeLimits` has what the agents of one
 tree share; it is set in the context by the function that opens the tree, so that two trees in one program are independent. An agent
 outside of such a tree shares nothing.
 """
@@ -22,6 +22,7 @@ from trio_util import AsyncValue
 
 from proctor.actors.durations import format_moment
 from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.limits.overrides import Overrides
 from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
 from proctor.actors.plan.account_id import account_of
 from proctor.actors.plan.budgets import Alarm, Budget
@@ -157,6 +158,7 @@ class TreeLimits:
         self, *, budget: Budget | None = None, stagger: float = 0.0, seed: int | None = None
     ) -> None:
         self.book = AccountBook(budget=budget, whose="the tree")
+        self.overrides = Overrides(self.changed)
         self._random = Random(seed)
         self._accounts: dict[str, UsageLimit] = {}
         self._stagger = stagger
@@ -166,6 +168,10 @@ class TreeLimits:
     def changes(self) -> AsyncValue[int]:
         """The count that delayed agents wait for: it is raised when a limit has changed."""
         return self.book.changes
+
+    def changed(self) -> None:
+        """Wake the delayed agents: a limit has changed."""
+        self.changes.value += 1
 
     def account(self, name: str) -> UsageLimit:
         """The usage limit of the account of this name."""
@@ -196,6 +202,7 @@ class Admission:
         self, agent: str, tree: TreeLimits, account: UsageLimit, limits: SpendLimits, *, waits: bool
     ) -> None:
         self._agent = agent
+        self._place = agent.partition("/")[2]
         self._tree = tree
         self._changes = tree.changes
         self._account = account
@@ -215,6 +222,8 @@ class Admission:
         """
         # The count first: a change after it wakes the wait that may follow.
         now, changes = trio.current_time(), self._changes.value
+        if (hold := self._tree.overrides.hold_of(self._place)) is not None:
+            return Delay(hold.why, hold.seconds, changes)
         if self._limits.bounded:
             # Escalation first: an agent that has to end must not be parked before.
             if not again and (spent := self._limits.spent("escalate")) is not None:

@@ -207,6 +207,13 @@ class Supervisor(AnySupervisor):
         """Start a child that is down. Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
         return (await self._loop.ask_start(partial(self._loop.begin_restart, self._checked(id)))).ref
 
+    async def forget_restarts(self, id: str) -> None:
+        """Count the restarts of a child anew, and carry out one that waits for its time now. Raises `NotFound`.
+
+        Restarts that its supervisor counts for all children together stay counted.
+        """
+        await self._loop.ask(partial(self._loop.forget_restarts, self._checked(id)))
+
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down. Raises `Running`, `Restarting`, `NotFound`."""
         await self._loop.ask(partial(self._loop.delete_child, self._checked(id)))

@@ -594,6 +594,13 @@ class SupervisorLoop:
         """Begin to start a child that is down."""
         return self._begin(self._down(id), self.children.rest)
 
+    async def forget_restarts(self, id: str) -> None:
+        """Count the restarts of a child anew; one that is due is carried out now."""
+        slot = self.held(id)
+        slot.attempt, slot.restarts, slot.window = 0, 0, None
+        if slot.state == "restarting":
+            await self._carry_out(self._plan(slot))
+
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down."""
         self._down(id)

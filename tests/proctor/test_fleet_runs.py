@@ -15,6 +15,7 @@ import pytest
 from trio.testing import MockClock
 
 import proctor as library
+from proctor.actors.limits.overrides import HOLD, STOPPED
 from proctor.actors.store.memory import MemoryStore
 from proctor.cli.fleet_run import RUN, open_run, store_path
 from tests.actors.store.peers import Counting, spec_with_home
@@ -133,6 +134,8 @@ async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
         await sup.agent("agent").queue("hang", key="first")
         await sup.agent("agent").queue("later", key="second")
         await sup.agent("agent").queue("prompt", key=run.key("prompt"))
+        await sup.overrides.hold("agent", "wait", None)
+        await sup.overrides.stop("other")
     continued = await open_run(store, fresh=False)
     assert (continued.begun, continued.is_continued) == (run.begun, True)
     # of the file's own, what was not sent is asked again by the command, with the whole of its time
@@ -140,6 +143,12 @@ async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
         "first": False,
         "second": True,
         run.key("prompt"): False,
+    }
+    assert {name for kept in (await store.facts()).values() for name in kept} == {
+        RUN,
+        "session",
+        HOLD,
+        STOPPED,
     }
     fresh = await open_run(store, fresh=True)
     assert (fresh.begun != run.begun, fresh.is_continued) == (True, False)
@@ -175,6 +184,38 @@ def test_a_server_that_was_killed_goes_on_with_its_run(home: Path, fleet: Fleet)
         assert (f"--resume={killed['session_id']}" in json.loads(meta.read_bytes())["argv"]) == is_continued
         sent = (meta.parent / "stdin.ndjson").read_text()
         assert ('"x"' in sent) is not is_continued
+
+
+@pytest.mark.parametrize("command", ["up", "web"])
+def test_an_agent_that_was_stopped_gets_its_prompt_when_it_is_started(
+    command: str, home: Path, fleet: Fleet
+) -> None:
+    other = agent("b", script='"a.ndjson"')
+    path = fleet(agent("a", script='"a.ndjson"'), other, a=ANSWERS)
+    with running(command, str(path), home=home) as host:
+        once(lambda: is_up(home))
+        assert proctor("stop", "a", home=home).out == "a stopped\n"
+        host.signal(signal.SIGKILL)
+        host.end()
+    fleet(agent("a", script='"a.ndjson"', prompt='"x"'), other, a=ANSWERS)
+    with running(command, str(path), home=home) as host:
+        once(lambda: is_up(home, "b"))
+        assert agents(home)["a"]["evidence"] == "by the operator"
+        assert proctor("start", "a", home=home).status == 0
+        once(lambda: agents(home)["a"]["turns"] == 1)
+        host.signal(signal.SIGKILL)
+
+
+def is_up(home: Path, *names: str) -> bool:
+    """Whether the fleet is served, and these agents, by default all, have started."""
+    if proctor("ps", home=home).status != 0:
+        return False
+    found = agents(home)
+    return all(found[name]["state"] == "idle" for name in names or found)
+
+
+def agents(home: Path) -> dict[str, Any]:
+    return {record["name"]: record for record in json.loads(proctor("ps", "-o", "json", home=home).out)}
 
 
 def runs_of(home: Path) -> list[dict[str, Any]]:

@@ -203,6 +203,19 @@ def test_agents_are_stopped_started_and_restarted_by_a_pattern(up: Up) -> None:
     assert up("restart", "hangs").out == "hangs idle\n"
 
 
+def test_agents_are_parked_killed_and_started_again_by_a_pattern(up: Up) -> None:
+    parked = "by the operator: until Monday"
+    assert up("park", "h*", "-m", "until Monday", "--for", "2h").out == (
+        f"hangs parked ({parked})\nhovers parked ({parked})\n"
+    )
+    assert up("unpark", "h*").out == "hangs idle\nhovers idle\n"
+    assert up("kill", "hangs").status == 0
+    once(lambda: up.state("hangs") == "idle")
+    assert [record["restarts"] for record in up.records("ps") if record["name"] == "hangs"] == [1]
+    assert up("reset-failed", "h*").out == "hangs idle\nhovers idle\n"
+    assert {record["restarts"] for record in up.records("ps")} == {0}
+
+
 def test_an_approval_is_listed_and_decided_once(up: Up) -> None:
     up("send", "asks", "go")
     [approval] = once(lambda: up.records("approvals"))

@@ -416,6 +416,27 @@ async def test_terminate_cancels_a_restart_put_off_and_frees_for_the_rest(
     assert notes == ["+a", "+a", "-a"]
 
 
+async def test_restarts_that_are_forgotten_are_counted_anew_and_one_that_waits_is_carried_out(
+    autojump_clock: MockClock,
+) -> None:
+    notes: Notes = []
+    async with open_supervisor([player("a", notes, backoff=LONG)], give_up="child") as sup:
+        for _ in range(3):
+            await end(sup.name("a"), Killed())
+            await settled()
+            begun = trio.current_time()
+            await sup.forget_restarts("a")
+            await sup.name("a").wait()
+            assert trio.current_time() == begun
+            assert sup.tree().children[0].restarts == 0
+        await sup.terminate_child("a")
+        await sup.forget_restarts("a")
+        assert await picture(sup) == {"a": "down"}
+        with pytest.raises(NotFound):
+            await sup.forget_restarts("b")
+    assert notes == ["+a", "+a", "+a", "+a", "-a"]
+
+
 @pytest.mark.covers("S17", "X1")
 async def test_an_old_wait_does_not_restart_a_child_that_was_started_meanwhile(
     autojump_clock: MockClock,

@@ -70,7 +70,8 @@ class AgentView:
         kept = self._kept
         facts: tuple[Any, ...] = (node, stopped_by)
         if kept is not None:
-            facts = (node, stopped_by, kept.status, kept.process, len(kept.waiting), kept.approvals.asked)
+            counts = (len(kept.waiting), kept.approvals.asked)
+            facts = (node, stopped_by, kept.status, kept.process, *counts, kept.hold())
         if facts == self.facts and not anew and not (is_due and self._has_news(kept, at)):
             return None
         self.facts = facts
@@ -87,6 +88,11 @@ class AgentView:
         self, kept: AgentState | None, node: TreeNode | None, stopped_by: str, at: Moment
     ) -> FleetAgentRecord:
         status = _status(self.agent.name, kept, node, self.absent)
+        if stopped_by and status.state in (
+            "stopped",
+            "failed",
+        ):  # also one whose first start was ended by that
+            status = attrs.evolve(status, state="stopped", evidence=f"by the {stopped_by}")
         fields: dict[str, Any] = {name: getattr(status, name) for name in _STATUS}
         if kept is not None:
             fields.update(self._work(kept, at))
@@ -146,7 +152,7 @@ def _status(name: str, kept: AgentState | None, node: TreeNode | None, why: str 
     if why is not None:
         return Status(name=name, state="failed", evidence=why)
     if kept is not None:
-        return kept.status
+        return kept.held_status()
     if node is None or node.state == "starting":
         return Status(name=name, state="starting")
     return Status(name=name, state="stopped", evidence="" if node.exit is None else _exit_text(node.exit))

@@ -49,6 +49,10 @@ _LOG_NAMES: Mapping[Command, str] = {
     "stop": "agent stopped",
     "start": "agent started",
     "restart": "agent restarted",
+    "park": "agent parked",
+    "unpark": "agent unparked",
+    "kill": "agent killed",
+    "reset": "agent reset",
 }
 """The log events of an operator's commands."""
 
@@ -109,10 +113,23 @@ class Endpoints:
     async def restart(self, request: Request) -> Response:
         return await self._control(request, "restart")
 
-    async def _control(self, request: Request, command: Command) -> Response:
+    async def park(self, request: Request) -> Response:
+        body = await self._read_body(request, r.ParkRequest)
+        return await self._control(request, "park", reason=body.reason, until=body.until)
+
+    async def unpark(self, request: Request) -> Response:
+        return await self._control(request, "unpark")
+
+    async def kill(self, request: Request) -> Response:
+        return await self._control(request, "kill")
+
+    async def reset(self, request: Request) -> Response:
+        return await self._control(request, "reset")
+
+    async def _control(self, request: Request, command: Command, **options: Any) -> Response:
         agent = self._agent(request)
-        self._gateway.hooks.log(_LOG_NAMES[command], {"agent": agent.name})
-        await self._gateway.control(agent, command)
+        self._gateway.hooks.log(_LOG_NAMES[command], {"agent": agent.name, **options})
+        await self._gateway.control(agent, command, **options)
         return await self.show_agent(request)
 
     async def interrupt(self, request: Request) -> Response:

@@ -87,7 +87,7 @@ class FleetView:
         self._agents = agents
         self._tree = None if lifecycle is None else lifecycle.tree
         self._names = {} if lifecycle is None else {path: name for name, path in lifecycle.paths.items()}
-        self._stopped = set[str]() if lifecycle is None else lifecycle.stopped
+        self._lifecycle = lifecycle
         self._absent = absent
         self._limits = limits
         self._wall = wall
@@ -135,7 +135,8 @@ class FleetView:
                 # spread over the pace, so that no look makes the records of all
                 seen = at.now - PACE * (number % _SHARES) / _SHARES
                 view = self._views[name] = AgentView(agent, self._absent.get(name), seen)
-            stopped_by = "operator" if name in self._stopped else ""
+            is_stopped = self._lifecycle is not None and self._lifecycle.is_stopped(name)
+            stopped_by = "operator" if is_stopped else ""
             record = view.look(self._nodes.get(name), stopped_by, at, anew=anew)
             if record is not None:
                 self._put(name, record)
@@ -167,6 +168,10 @@ class FleetView:
                 for name, left, why in in_force
             ),
         )
+
+    def forget_tree(self) -> None:
+        """Look at the tree next time, also without an event of it."""
+        self._looked = False
 
     def snapshot(self) -> FleetRecord:
         """The whole fleet now."""

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.durations import format_duration
+from proctor.actors.errors import AgentError
 from proctor.actors.gateways.http.fleet_view import FleetView
 from proctor.actors.gateways.http.lifecycle import Command, Lifecycle
 from proctor.actors.gateways.http.probes import Check, HealthChecks, Probes
@@ -117,20 +118,20 @@ class Gateway:
         answer = self.session_turns_of(agent).answer
         return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
 
-    async def control(self, agent: Agent, command: Command) -> None:
-        """Stop, start or restart an agent. Continues when the caller is cancelled. Raises `Problem`."""
+    async def control(self, agent: Agent, command: Command, **options: Any) -> None:
+        """Carry out a command to an agent. Continues when the caller is cancelled. Raises `Problem`."""
         lifecycle = self.hooks.lifecycle
         if lifecycle is None or agent.name not in lifecycle.paths:
-            detail = f"agent {agent.name!r} cannot be stopped or started from here"
+            detail = f"agent {agent.name!r} cannot be stopped, started or parked from here"
             raise problem(422, "not-possible", detail, "start the server with the supervisor of its agents")
-        if command != "stop":
+        if command in ("start", "restart", "reset"):
             self.check_takes_work()
         # in the gateway's nursery: an agent must not stay half restarted when the client disconnects
         done, problems = trio.Event(), list[Problem]()
-        self.nursery.start_soon(
-            _run_command, partial(getattr(lifecycle, command), agent.name), done, problems
-        )
+        work = partial(getattr(lifecycle, command), agent.name, **options)
+        self.nursery.start_soon(_run_command, work, done, problems)
         await done.wait()
+        self.view.forget_tree()
         if problems:
             raise problems[0]
 
@@ -206,7 +207,7 @@ async def _run_command(
 ) -> None:
     try:
         await work()
-    except (Problem, SupervisionError, DeliveryError, ActorExited) as error:
+    except (Problem, SupervisionError, DeliveryError, ActorExited, AgentError) as error:
         problems.append(problem_of(error))
     finally:
         done.set()

@@ -50,6 +50,13 @@ class QueueRequest(RequestBody, frozen=True, kw_only=True):
     prompt: Prompt
 
 
+class ParkRequest(RequestBody, frozen=True, kw_only=True):
+    """An agent is held back. `until`: in Unix seconds; without it until it is let go."""
+
+    reason: str = ""
+    until: float | None = None
+
+
 class DecisionRequest(RequestBody, frozen=True, kw_only=True):
     """The decision about a tool. `message` tells the model why it was denied; `input` replaces the input of an allowed tool."""
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import attrs
 
 from proctor.actors.agent.stored_requests import SESSION, cut_off, not_sent
+from proctor.actors.limits.overrides import HOLD, STOPPED
 from proctor.actors.recording.periodic import run_periodically
 from proctor.actors.recording.retention import KEEP_SECONDS, PRUNE_INTERVAL
 from proctor.actors.store.backend import StoreBackend, StoreError, StoreInUse, opened
@@ -27,6 +28,8 @@ from proctor.cli.recordings import state_directory
 
 RUN = "run"
 """The fact, of no agent, that is the run that goes on."""
+OF_A_RUN = frozenset((SESSION, HOLD, STOPPED))
+"""The facts of agents that the next run begins without."""
 _PROMPT = "prompt:"
 """What the keys of the prompts of a file begin with."""
 
@@ -82,8 +85,9 @@ async def open_run(store: StoreBackend, *, fresh: bool) -> FleetRun:
         if left is None:
             # First, so that a host that dies in the midst of this leaves a run that is over.
             await store.put("", RUN, None)
-            for agent in (agent for agent, named in facts.items() if SESSION in named):
-                await store.put(agent, SESSION, None)
+            over = [(agent, name) for agent, named in facts.items() for name in OF_A_RUN & named.keys()]
+            for agent, name in over:
+                await store.put(agent, name, None)
         for request in await store.requests(open_only=True):
             # What was not sent of a run that goes on is asked again in it, with the whole of its time.
             is_over = request.key.startswith(_PROMPT) and (left is None or request.sent is None)

@@ -55,6 +55,11 @@ def locate_agents(plans: Iterable[Plan], *, strict: bool = False) -> None:
         raise refused
 
 
+def is_stopped(sup: Supervisor, path: str) -> bool:
+    """Whether an operator has stopped the agent at this path, with the name of the root, so that its start leaves it down."""
+    return sup.overrides.is_stopped(path.partition("/")[2])
+
+
 async def start_children(sup: Supervisor, fleet: Fleet, record: Path | None, conclude: Conclude) -> bool:
     """Start the children of the root `sup`. Returns False as soon as `conclude` does, or raises `DeliveryError`."""
     specs = [child.spec(record) for child in fleet.children]

@@ -63,6 +63,22 @@ VERBS: Mapping[str, Verb] = {
     "stop": Verb("Stop an agent; it stays down until it is started.", (AGENTS, TIMEOUT)),
     "start": Verb("Start an agent that is down.", (AGENTS, TIMEOUT)),
     "restart": Verb("Stop an agent and start it again, in its session.", (AGENTS, TIMEOUT)),
+    "park": Verb(
+        "Hold an agent back: its running turn goes on, no other one begins.",
+        (
+            AGENTS,
+            _word("-m", "--message", dest="reason", default="", help="The reason, which ps shows."),
+            _word(
+                "--for", dest="limit", default="none", help="For how long, such as 2h. Default: until unpark."
+            ),
+            TIMEOUT,
+        ),
+    ),
+    "unpark": Verb("Let an agent go that was parked.", (AGENTS, TIMEOUT)),
+    "kill": Verb("Kill an agent with its processes; its supervisor restarts it.", (AGENTS, TIMEOUT)),
+    "reset-failed": Verb(
+        "Start an agent again that has failed or was given up, and forget its restarts.", (AGENTS, TIMEOUT)
+    ),
     "approvals": Verb("List the open approvals of a fleet.", (FLEET, OUTPUT, TIMEOUT)),
     "approve": Verb("Let the tool run that an agent asks for.", (AGENT, APPROVAL, TIMEOUT)),
     "deny": Verb(

@@ -39,6 +39,8 @@ NEED = (
 """The states in the order in which they need somebody."""
 AT_REST = ("idle", "done", "failed", "stopped")
 """The states of an agent that has nothing to do."""
+AT_FAULT = ("parked", "backoff", "failed")
+"""The states whose reason the operator of an agent has to know."""
 
 
 class Place(NamedTuple):
@@ -276,15 +278,20 @@ def _ask(options: Namespace) -> int:
     return status_of(answer["outcome"])
 
 
-def _prompt(word: str) -> str:
+def _prompt(word: Any) -> Any:
     return sys.stdin.read() if word == "-" else word
 
 
-def _post(rest: str, field: str, options: Namespace) -> int:
-    """Send one request to each agent that is named, and print its result. `field` of the options is its body."""
+def _park(options: Namespace) -> int:
+    options.until = time.time() + options.limit if options.limit < LONGEST else None
+    return _post("park", ("reason", "until"), options)
+
+
+def _post(rest: str, fields: Sequence[str], options: Namespace) -> int:
+    """Send one request to each agent that is named, and print its result. `fields` of the options are its body."""
     status = OK
-    for place in agents_of(options):
-        body = {field: _prompt(getattr(options, field))} if field else None
+    places, body = agents_of(options), {field: _prompt(getattr(options, field)) for field in fields} or None
+    for place in places:
         try:
             result = place.call("POST", rest, body)
         except ControlError as error:
@@ -293,7 +300,8 @@ def _post(rest: str, field: str, options: Namespace) -> int:
             status = error.status
             continue
         # a receipt, or the record of the agent
-        state, why = result.get("fate") or result["state"], result.get("why")
+        state = result.get("fate") or result["state"]
+        why = result.get("why") or (result["evidence"] if state in AT_FAULT else "")
         _write([one_line(f"{place.name}  {state}{f' ({why})' if why else ''}")])
         status = FAILED if state in ("refused", "expired") else status
     return status
@@ -400,12 +408,16 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "describe": _describe,
     "logs": _logs,
     "ask": _ask,
-    "send": partial(_post, "queue", "prompt"),
-    "steer": partial(_post, "steer", "text"),
-    "interrupt": partial(_post, "interrupt", ""),
-    "stop": partial(_post, "stop", ""),
-    "start": partial(_post, "start", ""),
-    "restart": partial(_post, "restart", ""),
+    "send": partial(_post, "queue", ("prompt",)),
+    "steer": partial(_post, "steer", ("text",)),
+    "interrupt": partial(_post, "interrupt", ()),
+    "stop": partial(_post, "stop", ()),
+    "start": partial(_post, "start", ()),
+    "restart": partial(_post, "restart", ()),
+    "park": _park,
+    "unpark": partial(_post, "unpark", ()),
+    "kill": partial(_post, "kill", ()),
+    "reset-failed": partial(_post, "reset", ()),
     "approvals": _approvals,
     "approve": partial(_decide, "allow"),
     "deny": partial(_decide, "deny"),

@@ -33,7 +33,7 @@ from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_pat
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
-from proctor.cli.start_fleet import agents_of, locate_agents, start_children
+from proctor.cli.start_fleet import agents_of, is_stopped, locate_agents, start_children
 from proctor.cli.ui.display import LineDisplay, LiveDisplay, TimedLine
 from proctor.cli.ui.fleet_log import FleetNarrator, Line, describe_exit
 from proctor.cli.ui.fleet_table import answers, live_table, summary
@@ -215,6 +215,10 @@ class Command:
         await self._unavailable.wait_retried(member.name)
         agent = sup.agent(member.name)
         try:
+            if is_stopped(sup, path):
+                text = f"{member.name} was stopped by the operator; proctor start {member.name} starts it"
+                self._show_line(self._narrator.note(text))
+                await agent.until_found()
             again = await self._run.has_ended(agent.name, member.prompt)
             self._show_line(self._narrator.asked(path, member.prompt, again=again))
             answer = await agent.ask(member.prompt, timeout=member.timeout, key=self._run.key(member.prompt))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trio_util import wait_any
 from proctor.actors.durations import duration
 from proctor.actors.errors import AgentError, OptionFault
 from proctor.actors.fleet.fleet import Child, Fleet
+from proctor.actors.fleet.schema import AgentTable
 from proctor.actors.gateways.http import (
     AuthMiddleware,
     Gateway,
@@ -228,7 +229,8 @@ class Service:
             if isinstance(cause, DeliveryError):
                 return False
             if cause is None:
-                _begin_turns(gateway, child, run)
+                for member in agents_of(child):
+                    nursery.start_soon(self._begin_turn, gateway, member, run)
             elif self._options.strict:
                 self._status = status_of(cause)
                 await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
@@ -238,6 +240,17 @@ class Service:
             return True
 
         return await start_children(sup, self._fleet, state_directory(), conclude)
+
+    async def _begin_turn(self, gateway: Gateway, member: AgentTable, run: FleetRun) -> None:
+        """Send an agent its prompt, as a request of the run."""
+        if member.prompt is None:
+            return
+        agent = gateway.agent(member.name)
+        if gateway.hooks.lifecycle is not None and gateway.hooks.lifecycle.is_stopped(member.name):
+            with suppress(DeliveryError):
+                await agent.until_found()
+        request = TurnRequest(prompt=member.prompt, timeout=member.timeout)
+        gateway.turns.begin(agent, request, partial(ask_with_key, agent, request, run.key(member.prompt)))
 
     def _metrics_text(self) -> Callable[[], Awaitable[bytes]] | None:
         if not self._options.metrics:
@@ -255,15 +268,6 @@ class Service:
             session_turns=self._rooms,
             log=_tell,
         )
-
-
-def _begin_turns(gateway: Gateway, child: Child, run: FleetRun) -> None:
-    """Send the agents of a child their prompts, each as a request of the run."""
-    for member in agents_of(child):
-        if member.prompt is not None:
-            agent = gateway.agent(member.name)
-            request = TurnRequest(prompt=member.prompt, timeout=member.timeout)
-            gateway.turns.begin(agent, request, partial(ask_with_key, agent, request, run.key(member.prompt)))
 
 
 def _checked(file: str, options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns, float]:
