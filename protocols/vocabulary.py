@@ -132,13 +132,20 @@ class ToolResult(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
 
 
 class ApprovalRequested(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """The CLI waits for a `Decision` with this id; it has no clock of its own."""
+    """The CLI waits for a `Decision` with this id; it has no clock of its own.
+
+    `lasting`: it takes a decision for the rest of its session (`Decision.always`). `options`: the answers that it offers, where a yes and a no are not
+    all of them. `changes`: the file changes that it asks about, where it describes them beside the input.
+    """
 
     id: str
     tool: str
     input: dict[str, Any] = {}
     description: str | None = None
     tool_call: str | None = None
+    lasting: bool = False
+    options: tuple[str, ...] = ()
+    changes: tuple[dict[str, Any], ...] = ()
 
 
 class ApprovalWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
@@ -345,11 +352,14 @@ class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
 
 
 class Decision(Request, frozen=True, tag=_snake, omit_defaults=True):
-    """The answer to the `ApprovalRequested` with this id. `input` replaces the tool's input when allowed."""
+    """The answer to the `ApprovalRequested` with this id. `input` replaces the tool's input when allowed. `always`: for the rest of the session, where the
+    question was `lasting`; `option`: one of its `options`."""
 
     allow: bool
     message: str = ""
     input: dict[str, Any] | None = None
+    always: bool = False
+    option: str | None = None
 
 
 class Interrupt(Request, frozen=True, tag=_snake):

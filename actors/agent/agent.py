@@ -12,7 +12,6 @@ import time
 import uuid
 from functools import partial
 
-import attrs
 import trio
 
 from proctor.actors.agent.agent_state import AgentState, restore_state
@@ -110,8 +109,7 @@ class AgentActor(Actor):
         self.state.on_unrecorded = self._on_unrecorded
         # The log was closed if the agent has come to rest since its last incarnation.
         self.state.reopen()
-        if plan.conduct.permission == "ask":
-            plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.state.approvals.ask))
+        plan = self.state.asking(plan)
         self._written = trio.Event()
         # Nothing is being written yet, so a control request need not wait.
         self._written.set()

@@ -6,6 +6,7 @@ the child's spec is dropped.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -235,8 +236,17 @@ class AgentState:
             self.evolve(turns=self.status.turns + 1)
         self.evolve(cost_usd=self.expense.cost_usd)
 
+    def asking(self, plan: Plan) -> Plan:
+        """The plan, with its approvals for the policy "ask"; they have clocks of their own, which can be put off."""
+        if plan.conduct.permission != "ask":
+            return plan
+        own: dict[str, Any] = {"permission": self.approvals.ask, "approval_deadline": math.inf}
+        return attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, **own))
+
     def in_conversation(self, session_id: str) -> None:
         """The agent is in this conversation now; its next life goes on in it, where the tree has a store."""
+        if session_id != self.session_id:
+            self.approvals.forget()
         self.session_id = session_id
         self._keep_conversation()
 
@@ -299,6 +309,7 @@ class AgentState:
             cwd, notice = await self.workspace.enter()
             self.log.append([notice] if notice is not None else [])
             self.plan = self.plan.at(cwd)
+        self.approvals.folder = self.plan.workplace.cwd or Path()
         return self.plan
 
     async def look(self) -> None:

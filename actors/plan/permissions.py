@@ -24,13 +24,15 @@ _PATTERN = OptionRule(
 
 @attrs.frozen
 class Verdict:
-    """`message` is shown to the model when denied; `input` replaces the tool's input when allowed."""
+    """`message` is shown to the model when denied; `input` replaces the tool's input when allowed. `always` and `option` are those of `Decision`."""
 
     allow: bool = attrs.field(
         validator=field_rule(FLAG, "a Verdict")
     )  # a text such as "no" would count as a yes
     message: str = ""
     input: dict[str, Any] | None = None
+    always: bool = False
+    option: str | None = None
 
 
 @attrs.frozen
@@ -61,7 +63,9 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
         verdict = await _asked(policy, question, deadline)
     else:
         verdict = verdict_of(policy, question.tool) or Verdict(False, _DENIED)
-    return Decision(question.id, verdict.allow, verdict.message, verdict.input)
+    return Decision(
+        question.id, verdict.allow, verdict.message, verdict.input, verdict.always, verdict.option
+    )
 
 
 def verdict_of(rules: Iterable[Rule], tool: str) -> Verdict | None:

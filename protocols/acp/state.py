@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from proctor.protocols.acp.profile import GENERIC, Profile
-from proctor.protocols.acp.wire import Abilities
+from proctor.protocols.acp.wire import Abilities, Choice
 from proctor.protocols.dialect import Memo
 from proctor.protocols.vocabulary import HOST, Prompt
 
@@ -28,7 +28,7 @@ class DeltaBatch:
 @attrs.define
 class Call:
     """A tool call: what is known of it, whether it was `announced` as an event, and whether it was denied. `unread`: its input
-    came in a line that was too long, and has not come again."""
+    came in a line that was too long, and has not come again. `changes`: those of files, as the agent has shown them last."""
 
     id: str
     name: str = ""
@@ -39,14 +39,16 @@ class Call:
     denied: bool = False
     unread: bool = False
     parent: str | None = None
+    changes: tuple[dict[str, Any], ...] = ()
 
 
 @attrs.define
 class PendingQuestion:
-    """An open question: the option for each kind of answer, and the call that it is about."""
+    """An open question: the option for each kind of answer, the call that it is about, and all its options."""
 
     options: dict[str, str]
     call: Call
+    choices: list[Choice]
 
 
 @attrs.define

@@ -33,8 +33,13 @@ from proctor.protocols.vocabulary import (
 
 ENDED = frozenset(("completed", "failed"))
 ALLOWING = ("allow_once",)
+LASTING = ("allow_always", "allow_once")
 REJECTING = ("reject_once", "reject_always")
 """Kinds of options in the order of preference. What was allowed once is not made a rule."""
+KINDS = frozenset((*LASTING, *REJECTING))
+
+_HEAD = 64
+"""Bytes of a part of a call in which its type stands."""
 
 CANCELLED: Mapping[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
@@ -75,7 +80,15 @@ def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
     if not call.announced:
         call.input = _object(update.raw_input) or call.input
     call.output += _terminal(update.meta)
+    call.changes = _changes(update) or call.changes
     return call
+
+
+def _changes(update: Update) -> tuple[dict[str, Any], ...]:
+    """The file changes that the content of a call shows."""
+    parts = update.content if isinstance(update.content, list) else []
+    shown = [value(raw) for raw in parts if b'"diff"' in memoryview(raw)[:_HEAD].tobytes()]
+    return tuple(cast("dict[str, Any]", one) for one in shown if member(one, "type") == "diff")
 
 
 def _name(update: Update, identity: str, rule: ToolName) -> str:
@@ -146,10 +159,21 @@ def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
     announced = _announce(memo, call)
     # Reversed, so that the first option of a kind counts.
     options = {option.kind: option.option_id for option in reversed(body.options)}
-    kept.questions[key] = PendingQuestion(options, call)
+    kept.questions[key] = PendingQuestion(options, call, body.options)
     memo.approvals[key] = call.input
+    # with one option of each kind, a yes and a no say all
+    is_plain = len(options) == len(body.options) and options.keys() <= KINDS
     question = ApprovalRequested(
-        memo.frame, memo.turn, key, call.name, call.input, call.title or None, call.id
+        memo.frame,
+        memo.turn,
+        key,
+        call.name,
+        call.input,
+        call.title or None,
+        call.id,
+        lasting="allow_always" in options,
+        options=() if is_plain else tuple(option.name or option.option_id for option in body.options),
+        changes=call.changes,
     )
     if not call.unread or memo.truncated:
         return (*odd, *before, *announced, question)
@@ -163,9 +187,14 @@ def write_decision(memo: Memo, decision: Decision) -> bytes:
     pending = kept.questions.pop(decision.id)
     unchanged = decision.input is None or decision.input == memo.approvals[decision.id]
     allow = decision.allow and unchanged
-    kinds = ALLOWING if allow else REJECTING
-    # By kind, not by id: the ids of options differ from agent to agent.
-    option = next((pending.options[kind] for kind in kinds if kind in pending.options), None)
+    if allow and decision.option is not None:
+        chosen = next((one for one in pending.choices if decision.option in (one.name, one.option_id)), None)
+        allow = chosen is not None and not chosen.kind.startswith("reject")
+        option = None if chosen is None else chosen.option_id
+    else:
+        kinds = REJECTING if not allow else LASTING if decision.always else ALLOWING
+        # By kind, not by id: the ids of options differ from agent to agent.
+        option = next((pending.options[kind] for kind in kinds if kind in pending.options), None)
     if not allow or option is None:
         _deny(kept, pending.call)
     # Without a fitting option the question is cancelled, never allowed.

@@ -60,6 +60,7 @@ class Choice(Wire, frozen=True, gc=False):
     """One way to answer a question; ids differ per agent, kinds do not."""
 
     option_id: str = ""
+    name: str = ""
     kind: str = ""
 
 

@@ -20,8 +20,9 @@ import msgspec
 from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.replies import refused
 from proctor.protocols.claude.turns import state_of
-from proctor.protocols.claude.wire import ControlCancel, ControlRequest, ControlResponse, Reply
+from proctor.protocols.claude.wire import AskedOfHost, ControlCancel, ControlRequest, ControlResponse, Reply
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -59,6 +60,10 @@ def _read_question(memo: Memo, frame: ControlRequest) -> Out:
     # A subagent asks on its own beside the turn, so the end of the turn does not settle its question.
     if memo.turn is not None and body.agent_id is None:
         state_of(memo).questions[frame.request_id] = memo.turn
+    # a question to the user is answered anew each time
+    lasting = not body.requires_user_interaction
+    if lasting:
+        state_of(memo).rules[frame.request_id] = _session_rules(body)
     question = ApprovalRequested(
         memo.frame,
         memo.turn,
@@ -67,8 +72,20 @@ def _read_question(memo: Memo, frame: ControlRequest) -> Out:
         body.input,
         body.description or body.decision_reason,
         body.tool_use_id,
+        lasting,
     )
     return (question,)
+
+
+def _session_rules(body: AskedOfHost) -> list[dict[str, Any]]:
+    """The permissions that let this use of the tool pass from now on: the rules that the CLI suggests, for the session only, else the whole tool.
+
+    Its other suggestions, such as another permission mode, let other tools pass as well.
+    """
+    suggested = decoded_or(list[dict[str, Any]](), list[dict[str, Any]], body.permission_suggestions)
+    rules = [{**one, "destination": "session"} for one in suggested if one.get("type") == "addRules"]
+    whole = {"type": "addRules", "rules": [{"toolName": body.tool_name}], "behavior": "allow"}
+    return rules or [{**whole, "destination": "session"}]
 
 
 def _refuse(memo: Memo, frame: ControlRequest) -> Out:
@@ -81,6 +98,7 @@ def _refuse(memo: Memo, frame: ControlRequest) -> Out:
 def read_cancel(memo: Memo, frame: ControlCancel, line: bytes) -> Out:
     """A question that needs no answer any more; the CLI expects no reply to this."""
     request = frame.request_id
+    state_of(memo).rules.pop(request, None)
     if memo.approvals.pop(request, None) is not None:
         return (ApprovalWithdrawn(memo.frame, memo.turn, request),)
     if request in memo.calls:

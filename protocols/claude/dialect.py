@@ -25,7 +25,7 @@ from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_delta, read_lines
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.schemas import loose_schema
-from proctor.protocols.claude.turns import UUID, used
+from proctor.protocols.claude.turns import UUID, state_of, used
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import Misuse, checked_argument
 from proctor.protocols.turns import write_text
@@ -322,10 +322,13 @@ def _takes(memo: Memo, attachment: Attachment) -> bool:
 
 def _write_decision(memo: Memo, decision: Decision) -> bytes:
     answer: dict[str, Any]
+    rules = state_of(memo).rules.pop(decision.id, None)
     if decision.allow:
         body = memo.approvals[decision.id]
         # With the input in any case: the CLI runs what `updatedInput` holds.
         answer = {"behavior": "allow", "updatedInput": body if decision.input is None else decision.input}
+        if decision.always and rules:
+            answer["updatedPermissions"] = rules
     else:
         answer = {"behavior": "deny", "message": decision.message or "denied"}
     return agreed(memo, decision.id, answer)

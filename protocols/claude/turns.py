@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 import msgspec
@@ -96,7 +97,7 @@ class SessionState:
     `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
     the turn that an approval holds up, by its id; `decided` the last questions that got their answer; `tool_calls`
     the host's tools that were called, by the request, with the call's id in MCP; `hook_points` where the CLI waits for
-    a hook of the host. `prompt_blocked` is why such a hook did not let a prompt in. `spent` has the tokens of each message.
+    a hook of the host; `rules` what the CLI would add to its permissions, by the question. `prompt_blocked` is why such a hook did not let a prompt in. `spent` has the tokens of each message.
     """
 
     failure: str | None = None
@@ -107,6 +108,7 @@ class SessionState:
     spent: dict[str, Tokens] = attrs.field(factory=dict[str, Tokens])
     streams: dict[str | None, str] = attrs.field(factory=dict[str | None, str])
     questions: dict[str, str] = attrs.field(factory=dict[str, str])
+    rules: dict[str, list[dict[str, Any]]] = attrs.field(factory=dict[str, list[dict[str, Any]]])
     tool_calls: dict[str, str] = attrs.field(factory=dict[str, str])
     hook_points: dict[str, str] = attrs.field(factory=dict[str, str])
     decided: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=64))

@@ -185,6 +185,8 @@ class AskedOfHost(msgspec.Struct, frozen=True, gc=False):
     callback_id: str | None = None
     server_name: str | None = None
     message: msgspec.Raw = NO_RAW
+    permission_suggestions: msgspec.Raw = NO_RAW
+    requires_user_interaction: bool = False
 
 
 class ControlRequest(Wire, frozen=True, gc=False, tag="control_request"):

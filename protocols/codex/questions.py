@@ -31,6 +31,8 @@ from proctor.protocols.vocabulary import (
 )
 
 HOST_TOOL = "item/tool/call"
+SESSION = "session"
+"""How long Codex remembers a decision about a tool of an MCP server, where it offers that."""
 
 
 @attrs.frozen
@@ -40,14 +42,15 @@ class Details:
     tool: str
     input: dict[str, Any]
     description: str | None = None
+    lasting: bool = False
 
 
 @attrs.frozen
 class Kind:
-    """One kind of question: its description, and the result that a yes or no is written as."""
+    """One kind of question: its description, and the result that a decision is written as."""
 
     describe: Callable[[Memo, Question], Details]
-    answer: Callable[[PendingQuestion, bool, dict[str, Any] | None], dict[str, Any]]
+    answer: Callable[[PendingQuestion, Decision], dict[str, Any]]
 
 
 def _call_input(memo: Memo, question: Question) -> dict[str, Any]:
@@ -58,14 +61,14 @@ def _call_input(memo: Memo, question: Question) -> dict[str, Any]:
 def _describe_command(memo: Memo, question: Question) -> Details:
     details = {"command": question.command, "cwd": question.cwd, "network": question.network_approval_context}
     details = {name: value for name, value in details.items() if value is not None}
-    return Details("shell", {**_call_input(memo, question), **details}, question.reason)
+    return Details("shell", {**_call_input(memo, question), **details}, question.reason, lasting=True)
 
 
 def _describe_change(memo: Memo, question: Question) -> Details:
     call_input = _call_input(memo, question)
     if question.grant_root is not None:
         call_input["grant_root"] = question.grant_root
-    return Details("apply_patch", call_input, question.reason)
+    return Details("apply_patch", call_input, question.reason, lasting=True)
 
 
 def _describe_permissions(memo: Memo, question: Question) -> Details:
@@ -76,7 +79,10 @@ def _describe_elicitation(memo: Memo, question: Question) -> Details:
     meta = decoded_or(ToolMeta(), ToolMeta, question.meta)
     if meta.codex_approval_kind == "mcp_tool_call" and meta.tool_name:
         return Details(
-            mcp_tool(question.server_name, meta.tool_name), meta.tool_params or {}, question.message
+            mcp_tool(question.server_name, meta.tool_name),
+            meta.tool_params or {},
+            question.message,
+            lasting=SESSION in meta.persist,
         )
     fields = {"schema": question.requested_schema, "url": question.url}
     values = {name: value for name, value in fields.items() if value is not None}
@@ -87,26 +93,37 @@ def _describe_user_input(memo: Memo, question: Question) -> Details:
     return Details("request_user_input", {"questions": question.questions})
 
 
-def _decide(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+def _agrees(pending: PendingQuestion, decision: Decision) -> bool:
     # Codex has no field for another input: allowing would run the old one.
-    return {"decision": "accept" if allow and changed in (None, pending.input) else "decline"}
+    return decision.allow and decision.input in (None, pending.input)
 
 
-def _grant(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
-    granted = pending.input if changed is None else changed
-    return {"permissions": {name: value for name, value in granted.items() if value} if allow else {}}
+def _decide(pending: PendingQuestion, decision: Decision) -> dict[str, Any]:
+    if not _agrees(pending, decision):
+        return {"decision": "decline"}
+    return {"decision": "acceptForSession" if decision.always else "accept"}
 
 
-def _elicit(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+def _grant(pending: PendingQuestion, decision: Decision) -> dict[str, Any]:
+    granted = pending.input if decision.input is None else decision.input
+    return {
+        "permissions": {name: value for name, value in granted.items() if value} if decision.allow else {}
+    }
+
+
+def _elicit(pending: PendingQuestion, decision: Decision) -> dict[str, Any]:
     if pending.tool.endswith("__elicitation"):  # here the input of a decision is the form, filled in
-        return {"action": "accept", "content": changed or {}} if allow else {"action": "decline"}
-    agreed = allow and changed in (None, pending.input)
-    return {"action": "accept", "content": {}} if agreed else {"action": "decline"}
+        accepted = {"action": "accept", "content": decision.input or {}}
+        return accepted if decision.allow else {"action": "decline"}
+    if not _agrees(pending, decision):
+        return {"action": "decline"}
+    lasting = {"_meta": {"persist": SESSION}} if decision.always else {}
+    return {"action": "accept", "content": {}, **lasting}
 
 
-def _fill_in(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+def _fill_in(pending: PendingQuestion, decision: Decision) -> dict[str, Any]:
     """The answers, by the question's text in a decision and by its id on the wire; none where no answer was chosen."""
-    values = (changed or {}).get("answers") if allow else None
+    values = (decision.input or {}).get("answers") if decision.allow else None
     answers = cast("dict[str, Any]", values) if isinstance(values, dict) else {}
     filled = {
         str(one.get("id")): {"answers": [str(answers[one.get("question")])]}
@@ -139,7 +156,9 @@ def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
     memo.approvals[name] = details.input
     # The question about an MCP tool names no item; the open call with the same name and input is it.
     call = question.item_id or _open_call(memo, details)
-    event = ApprovalRequested(memo.frame, turn, name, details.tool, details.input, details.description, call)
+    event = ApprovalRequested(
+        memo.frame, turn, name, details.tool, details.input, details.description, call, details.lasting
+    )
     if not _is_unread(memo, question):
         return (*odd, event)
     declined, notice = refuse_unread(write_answer, memo, event)
@@ -200,7 +219,7 @@ def write_answer(memo: Memo, answer: Decision | ToolReturn) -> bytes:
         parts = [{"type": "inputText", "text": answer.text}]
         result: dict[str, Any] = {"contentItems": parts, "success": not answer.is_error}
     else:
-        result = KINDS[pending.method].answer(pending, answer.allow, answer.input)
+        result = KINDS[pending.method].answer(pending, answer)
         if not answer.allow or "decline" in result.values():
             # Also where a yes came with another input, which is written as a refusal.
             own.denied.append(pending.tool)

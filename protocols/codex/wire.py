@@ -246,6 +246,7 @@ class ToolMeta(msgspec.Struct, frozen=True, gc=False):
     codex_approval_kind: str = ""
     tool_name: str = ""
     tool_params: dict[str, Any] | None = None
+    persist: list[str] = []
 
 
 class McpResult(Record, frozen=True, gc=False, rename="camel"):

@@ -20,7 +20,11 @@ ASKS = (
     '{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "done"}',
     '{"reply": "Hello!"}',
 )
-ALL = "demo/answers, demo/asks, demo/hangs, demo/hovers"
+WRITES = (
+    '{"tool": "Write", "input": {"file_path": "new.txt", "content": "one\\ntwo\\n"}, "ask": true, "result": "done"}',
+    '{"reply": "Written."}',
+)
+ALL = "demo/answers, demo/asks, demo/hangs, demo/hovers, demo/writes"
 SETTLED = "it is settled or never existed; proctor approvals lists the open ones"
 
 
@@ -54,7 +58,7 @@ def started(folder: Path, name: str = "demo") -> Generator[Up]:
     """A fleet of this name that runs in a home of its own."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    scripts = {"answers": ANSWERS, "hangs": HANGS, "asks": ASKS}
+    scripts = {"answers": ANSWERS, "hangs": HANGS, "asks": ASKS, "writes": WRITES}
     for script, lines in scripts.items():
         (folder / f"{script}.ndjson").write_text("".join(f"{line}\n" for line in lines))
     (folder / f"{name}.toml").write_text(
@@ -64,6 +68,7 @@ def started(folder: Path, name: str = "demo") -> Generator[Up]:
                 agent("hangs", script='"hangs.ndjson"'),
                 agent("hovers", script='"hangs.ndjson"'),
                 agent("asks", script='"asks.ndjson"', permission='"ask"'),
+                agent("writes", script='"writes.ndjson"', permission='"ask"'),
             ]
         )
     )
@@ -91,14 +96,14 @@ def own(tmp_path: Path) -> Generator[Up]:
 
 def test_the_lists_show_the_fleet_and_its_agents(up: Up) -> None:
     [found] = up.records("ls")
-    assert (found["fleet"], found["pid"], found["agents"]) == ("demo", up.command.process.pid, 4)
+    assert (found["fleet"], found["pid"], found["agents"]) == ("demo", up.command.process.pid, 5)
     lines = [json.loads(line) for line in up("ps", "demo", "-o", "jsonl").out.splitlines()]
     assert sorted(line["path"] for line in lines) == [
-        f"demo/{name}" for name in ("answers", "asks", "hangs", "hovers")
+        f"demo/{name}" for name in ("answers", "asks", "hangs", "hovers", "writes")
     ]
     top, *branches = up("tree").out.splitlines()
     assert top == "demo  running"
-    assert sorted(branch.split()[0] for branch in branches) == ["answers", "asks", "hangs", "hovers"]
+    assert sorted(branch.split()[0] for branch in branches) == ["answers", "asks", "hangs", "hovers", "writes"]
     assert up("ls").out.split()[:5] == ["FLEET", "PID", "SINCE", "AGENTS", "NEEDS"]
 
 
@@ -237,6 +242,18 @@ def test_an_approval_is_listed_and_decided_once(up: Up) -> None:
     logged = up("logs", "asks").out.splitlines()
     assert "Bash: rm x" in logged
     assert "Bash allowed" in logged
+
+
+def test_an_approval_is_shown_with_its_diff_given_more_time_and_allowed_for_always(up: Up) -> None:
+    up("send", "writes", "go")
+    [approval] = once(lambda: up.records("approvals"))
+    listed, shown = up("approvals").out, up("describe", "writes").out
+    assert "  +2 -0  " in listed
+    assert "--- new.txt\n  +++ new.txt\n  @@ -0,0 +1,2 @@\n  +one\n  +two\n" in shown
+    assert f"approval {approval['id']}: Write: new.txt\n  allow, deny, always; " in shown
+    assert up("extend", "writes", "2h").out == f"writes  {approval['id']}  2 h left\n"
+    assert up("approve", "writes", "--always").out == f"writes  {approval['id']}  allowed\n"
+    once(lambda: up.state("writes") == "idle")
 
 
 def test_the_events_of_an_agent_are_shown_as_lines_and_as_they_are(up: Up) -> None:

@@ -10,6 +10,7 @@ import trio
 
 from proctor.actors.errors import StartRefused
 from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.permissions import Verdict
 from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
@@ -185,3 +186,25 @@ async def test_a_turn_is_steered_and_one_that_is_interrupted_leaves_what_is_queu
     ]
     assert [request.model for request in messages_api.scripted][-1] == "claude-haiku-4-5"
     assert claude_home.leftovers() == []
+
+
+async def test_what_is_allowed_for_always_is_not_asked_about_again_in_its_session(
+    claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+) -> None:
+    touch = Tool("Bash", {"command": "touch made.txt", "description": "x"})
+    first, second = (
+        Tool("Write", {"file_path": str(claude_home.work / name), "content": "x"}) for name in ("1", "2")
+    )
+    messages_api.play(touch, touch, first, second, Text("done"))
+    asked: list[str] = []
+
+    async def always(question: v.ApprovalRequested) -> Verdict:
+        asked.append(question.tool)
+        return Verdict(True, always=True)
+
+    plan = claude_plan("a", {**claude_options, "permission": always})
+    answer = await ask(plan, "work", timeout=BOUND)
+    assert answer.outcome == "ok"
+    # the command by the rule that Claude Code suggests, the tool as a whole where it suggests none
+    assert asked == ["Bash", "Write"]
+    assert {file.name for file in claude_home.work.iterdir()} >= {"made.txt", "1", "2"}

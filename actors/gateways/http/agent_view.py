@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from proctor.actors.agent.agent_state import AgentState
+from proctor.actors.agent.approval_queue import Approval
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.progress import Progress
 from proctor.actors.agent.states import Status
@@ -58,6 +59,10 @@ class AgentView:
     _pid: int | None = None
     _memory: int | None = None
     _weighed: float = 0.0
+
+    def open_approvals(self) -> tuple[Approval, ...]:
+        """Its questions without an answer, as of the last look at it."""
+        return () if self._kept is None else self._kept.approvals.open()
 
     def look(
         self, node: TreeNode | None, stopped_by: str, at: Moment, *, anew: bool

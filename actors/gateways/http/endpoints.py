@@ -21,10 +21,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from proctor.actors.agent.approval_queue import Approval
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
-from proctor.actors.gateways.http.fleet_view import write_changes
+from proctor.actors.gateways.http.fleet_view import write_all_approvals, write_changes
 from proctor.actors.gateways.http.gateway import Gateway
 from proctor.actors.gateways.http.lifecycle import Command
 from proctor.actors.gateways.http.operations import KEY, OPERATIONS, STREAM, body_schemas, openapi
@@ -276,28 +277,30 @@ class Endpoints:
 
     async def decide(self, request: Request) -> Response:
         agent, body = self._agent(request), await self._read_body(request, r.DecisionRequest)
-        id = request.path_params["id"]
-        with trio.fail_after(CALL_TIMEOUT):
-            async with agent.approvals() as approvals:
-                approval = next((one for one in approvals.open() if one.id == id), None)
-        if approval is None:
-            detail = f"agent {agent.name!r} has no open approval {id!r}: it is settled or never existed"
-            remedy = f"GET /agents/{agent.name}/approvals lists the open ones"
-            raise problem(404, "no-such-question", detail, remedy, where="id")
-        if body.decision == "allow":
-            approval.allow(body.input)
-        else:
+        approval = await _open_approval(agent, request.path_params["id"])
+        if body.decision == "deny":
             approval.deny(body.message)
-        facts = {"agent": agent.name, "id": id, "tool": approval.tool, "decision": body.decision}
+        elif body.answers:
+            approval.answer(*body.answers)
+        else:
+            approval.allow(body.input, always=body.decision == "always")
+        facts = {"agent": agent.name, "id": approval.id, "tool": approval.tool, "decision": body.decision}
         self._gateway.hooks.log("approval answered", facts)
-        return json_response(r.DecisionRecord(id=id, settled=approval.settled or ""))
+        return json_response(r.DecisionRecord(id=approval.id, settled=approval.settled or ""))
+
+    async def extend(self, request: Request) -> Response:
+        agent, body = self._agent(request), await self._read_body(request, r.DeadlineRequest)
+        approval = await _open_approval(agent, request.path_params["id"])
+        approval.extend(body.seconds)
+        return json_response(r.approval_record(approval))
 
     async def list_all_approvals(self, request: Request) -> Response:
-        kept = (agent.kept_state() for _, agent in sorted(self._gateway.agents.items()))
-        records = tuple(
-            r.approval_record(one) for state in kept if state is not None for one in state.approvals.open()
-        )
-        return json_response(r.ApprovalList(approvals=records))
+        view = self._gateway.view
+        if _wants_stream(request):
+            source = partial(write_all_approvals, view, self._gateway.closing, self._gateway.heartbeat)
+            return EventStream(nullcontext(source), "", self._gateway.hooks.log)
+        view.refresh()
+        return json_response(r.ApprovalList(approvals=tuple(map(r.approval_record, view.approvals()))))
 
     # -- the fleet
 
@@ -345,6 +348,18 @@ async def _add_record(
         # One agent that does not answer must not cost the whole list.
         state = "busy" if isinstance(error, CallTimeout) else "stopped"
         records[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
+
+
+async def _open_approval(agent: Agent, id: str) -> Approval:
+    """The open approval of this id. Raises `Problem` when there is none."""
+    with trio.fail_after(CALL_TIMEOUT):
+        async with agent.approvals() as approvals:
+            approval = next((one for one in approvals.open() if one.id == id), None)
+    if approval is None:
+        detail = f"agent {agent.name!r} has no open approval {id!r}: it is settled or never existed"
+        remedy = f"GET /agents/{agent.name}/approvals lists the open ones"
+        raise problem(404, "no-such-question", detail, remedy, where="id")
+    return approval
 
 
 def _own_key(agent: Agent) -> str | None:

@@ -24,6 +24,7 @@ import attrs
 import msgspec
 import trio
 
+from proctor.actors.agent.approval_queue import Approval
 from proctor.actors.agent.handle import Agent
 from proctor.actors.gateways.http.agent_view import PACE, AgentView, Moment
 from proctor.actors.gateways.http.lifecycle import Lifecycle
@@ -32,7 +33,9 @@ from proctor.actors.gateways.http.schemas import (
     FleetFacts,
     FleetRecord,
     LimitRecord,
+    SettledRecord,
     TreeRecord,
+    approval_record,
     record_of,
 )
 from proctor.actors.gateways.http.streams import PING, Write, frame
@@ -144,6 +147,11 @@ class FleetView:
             self._summed = at.now
             self._put(_FLEET, self._sum(at))
 
+    def look(self) -> None:
+        """Look at every agent, unless that was done just now: one look serves all who follow."""
+        if trio.current_time() - self._refreshed >= TICK:
+            self.refresh()
+
     def _moment(self) -> Moment:
         now = trio.current_time()
         ahead = self._wall() - now
@@ -188,13 +196,16 @@ class FleetView:
             tree=tree.record if tree is not None else None,
         )
 
+    def approvals(self) -> tuple[Approval, ...]:
+        """The open approvals of all agents, by name, the oldest of each first."""
+        views = (view for _, view in sorted(self._views.items()))
+        return tuple(approval for view in views for approval in view.open_approvals())
+
     async def wait_changed(self, sequence: int, closing: CancelSignal, pause: float) -> bool:
         """Wait until something has changed since that number, at most `pause` seconds and until `closing` fires."""
         with closing.limit(pause):
             while self.sequence == sequence:
-                # one look serves all who follow
-                if trio.current_time() - self._refreshed >= TICK:
-                    self.refresh()
+                self.look()
                 if self.sequence == sequence:
                     await trio.sleep(TICK)
         return self.sequence != sequence
@@ -261,3 +272,31 @@ async def write_changes(
         elif not await view.wait_changed(sequence, closing, pause) and closing.why is None:
             await write(PING)
     return closing.why
+
+
+async def write_all_approvals(view: FleetView, closing: CancelSignal, pause: float, write: Write) -> str:
+    """Write the open approvals of all agents, new ones, those that have more time, and how each is settled, until `closing` fires."""
+    await write(b": approvals\n\n")
+    shown: dict[Approval, float] = {}
+    written = trio.current_time()
+    while closing.why is None:
+        view.look()
+        found = {approval: approval.deadline for approval in view.approvals()}
+        data = b"".join(_approval_events(shown, found))
+        shown = found
+        if data or trio.current_time() - written >= pause:
+            await write(data or PING)
+            written = trio.current_time()
+        with closing.limit(TICK):
+            await trio.sleep_forever()
+    return closing.why
+
+
+def _approval_events(shown: Mapping[Approval, float], found: Mapping[Approval, float]) -> Iterator[bytes]:
+    for approval in shown:
+        if approval not in found:
+            end = record_of(SettledRecord, approval, settled=approval.settled or "")
+            yield frame("settled", msgspec.json.encode(end))
+    for approval, deadline in found.items():
+        if shown.get(approval) != deadline:
+            yield frame("approval", msgspec.json.encode(approval_record(approval)))

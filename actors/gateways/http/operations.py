@@ -138,14 +138,16 @@ OPERATIONS: tuple[Operation, ...] = (
               summary="List the tools that wait for a decision; `Accept: text/event-stream` also returns new ones.",
               responses={200: (r.ApprovalList, STREAM)}, errors=(422,)),
     Operation(method="POST", path="/agents/{name}/approvals/{id}", endpoint="decide", body=r.DecisionRequest,
-              summary="Allow or deny a tool.", responses={200: (r.DecisionRecord,)}, parameters=(NAME, APPROVAL), errors=(409,)),
+              summary="Allow or deny a tool, or answer its questions.", responses={200: (r.DecisionRecord,)}, parameters=(NAME, APPROVAL), errors=(409,)),
+    Operation(method="POST", path="/agents/{name}/approvals/{id}/deadline", endpoint="extend", body=r.DeadlineRequest,
+              summary="Give the decision about a tool more time.", responses={200: (r.ApprovalRecord,)}, parameters=(NAME, APPROVAL), errors=(409,)),
     Operation(method="GET", path="/fleet", endpoint="show_fleet", summary="Show the whole fleet at one moment.",
               responses={200: (r.FleetRecord,)}),
     Operation(method="GET", path="/fleet/changes", endpoint="follow_fleet", parameters=(SEQUENCE, LAST_CHANGE), errors=(400,),
               summary="Follow what changes in the fleet: `agent`, `tree` and `fleet` have the new record, `snapshot` says to take a new one.",
               responses={200: (STREAM,)}),
-    Operation(method="GET", path="/approvals", endpoint="list_all_approvals", summary="List the open approvals of all agents.",
-              responses={200: (r.ApprovalList,)}),
+    Operation(method="GET", path="/approvals", endpoint="list_all_approvals", responses={200: (r.ApprovalList, STREAM)},
+              summary="List the open approvals of all agents; `Accept: text/event-stream` follows them: `approval` for each, also when it gets more time, and `settled`."),
     Operation(method="POST", path="/shutdown", endpoint="shut_down", body=r.ShutdownRequest,
               summary="Stop the host in order, as SIGTERM does, when running turns have had their grace.", responses={202: (r.ShutdownRecord,)}),
     Operation(method="GET", path="/openapi.json", endpoint="document", summary="Return this document.", responses={200: ("application/json",)}),
@@ -207,7 +209,8 @@ def _response_schemas() -> dict[str, Any]:
     kinds = {kind for op in OPERATIONS for kinds in op.responses.values() for kind in kinds}
     records: list[Any] = sorted((k for k in kinds if isinstance(k, type)), key=lambda kind: kind.__name__)
     (*_, event), parts = msgspec.json.schema_components(
-        [*records, r.FleetFacts, r.ProblemRecord, r.EndRecord, AnyEvent], ref_template=f"{COMPONENTS}{{name}}"
+        [*records, r.FleetFacts, r.SettledRecord, r.ProblemRecord, r.EndRecord, AnyEvent],
+        ref_template=f"{COMPONENTS}{{name}}",
     )
     return {**parts, "Event": event}
 

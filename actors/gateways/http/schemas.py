@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import trio
 
-from proctor.actors.agent.approval_queue import Approval
+from proctor.actors.agent.approval_queue import Approval, Choice
 from proctor.actors.agent.receipts import Fate, Receipt
 from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.operations.health import Grade
 from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.tools.menus import MenuQuestion
 from proctor.protocols.vocabulary import Ending, Usage
 
 SESSION = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$"
@@ -58,11 +59,19 @@ class ParkRequest(RequestBody, frozen=True, kw_only=True):
 
 
 class DecisionRequest(RequestBody, frozen=True, kw_only=True):
-    """The decision about a tool. `message` tells the model why it was denied; `input` replaces the input of an allowed tool."""
+    """The decision about a tool. `message` tells the model why it was denied; `input` replaces the input of an allowed tool. `always` allows it, and
+    all that is like it for the rest of the session. `answers` are those to the questions of the approval, in order."""
 
-    decision: Literal["allow", "deny"]
+    decision: Choice
     message: str = ""
     input: dict[str, Any] | None = None
+    answers: tuple[str, ...] = ()
+
+
+class DeadlineRequest(RequestBody, frozen=True, kw_only=True):
+    """More time for a decision: `seconds` from now on."""
+
+    seconds: Seconds
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,8 +302,25 @@ class ReceiptRecord(msgspec.Struct, frozen=True, kw_only=True):
     turn: str | None = None
 
 
+class OptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer that a question offers."""
+
+    label: str
+    description: str = ""
+
+
+class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the person. The answer is the label of an option, or a text of its own; `multiple`: several labels."""
+
+    text: str
+    header: str = ""
+    options: tuple[OptionRecord, ...] = ()
+    multiple: bool = False
+
+
 class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that waits for a decision. It is denied after `seconds_left`."""
+    """A tool that waits for a decision. It is denied after `seconds_left`; `asked`: since when it waits (Unix seconds). `diff`: what it would change in
+    files, at most 200 lines. `choices` can be decided. `questions` are those to the person, if the tool asks some, and `question` is the first."""
 
     agent: str
     id: str
@@ -303,6 +329,19 @@ class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     tool_call: str | None = None
     seconds_left: float = 0.0
+    asked: float = 0.0
+    choices: tuple[Choice, ...] = ()
+    diff: str | None = None
+    question: QuestionRecord | None = None
+    questions: tuple[QuestionRecord, ...] = ()
+
+
+class SettledRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of an approval."""
+
+    agent: str
+    id: str
+    settled: str
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,4 +402,13 @@ def receipt_record(receipt: Receipt) -> ReceiptRecord:
 def approval_record(approval: Approval) -> ApprovalRecord:
     """The record of an open approval."""
     left = round(max(0.0, approval.deadline - trio.current_time()), 3)
-    return record_of(ApprovalRecord, approval, seconds_left=left)
+    questions = tuple(map(_question_record, approval.questions))
+    first = questions[0] if questions else None
+    return record_of(ApprovalRecord, approval, seconds_left=left, question=first, questions=questions)
+
+
+def _question_record(question: MenuQuestion) -> QuestionRecord:
+    options = tuple(OptionRecord(label=label, description=text) for label, text in question.options)
+    return QuestionRecord(
+        text=question.question, header=question.header, options=options, multiple=question.several
+    )

@@ -93,7 +93,7 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
     tool = own.questions.pop(decision.id, decision.id)
     if tool == QUESTION:
         return _choice(memo, decision)
-    answer = {"reply": "once"}
+    answer = {"reply": "always" if decision.always else "once"}
     if not decision.allow:
         own.account.denied.append(tool)
         answer = {

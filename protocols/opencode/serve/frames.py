@@ -251,7 +251,11 @@ def _permission(memo: Memo, frame: Frame, event: Properties) -> Out:
     tool = plain(memo.launch, event.permission)
     state_of(memo).questions[event.id] = tool
     what = ", ".join(event.patterns) or None
-    return (ApprovalRequested(memo.frame, memo.turn, event.id, tool, question, what, event.tool.call),)
+    return (
+        ApprovalRequested(
+            memo.frame, memo.turn, event.id, tool, question, what, event.tool.call, bool(event.always)
+        ),
+    )
 
 
 def _replied(memo: Memo, frame: Frame, event: Properties) -> Out:

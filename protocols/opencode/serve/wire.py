@@ -81,6 +81,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     permission: str = ""
     patterns: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
+    always: tuple[str, ...] = ()
     tool: Place = Place()
     questions: list[dict[str, Any]] = []
 

@@ -80,10 +80,22 @@ VERBS: Mapping[str, Verb] = {
         "Start an agent again that has failed or was given up, and forget its restarts.", (AGENTS, TIMEOUT)
     ),
     "approvals": Verb("List the open approvals of a fleet.", (FLEET, OUTPUT, TIMEOUT)),
-    "approve": Verb("Let the tool run that an agent asks for.", (AGENT, APPROVAL, TIMEOUT)),
+    "approve": Verb(
+        "Let the tool run that an agent asks for.",
+        (
+            AGENT,
+            APPROVAL,
+            _word("--always", action="store_true", help="Do not ask again for the like of it in this session."),
+            TIMEOUT,
+        ),
+    ),
     "deny": Verb(
         "Deny the tool that an agent asks for.",
         (AGENT, APPROVAL, _word("-m", "--message", default="", help="The reason, for the model."), TIMEOUT),
+    ),
+    "extend": Verb(
+        "Put off the deadline of an approval.",
+        (AGENT, _word("time", help="How long it is given from now on, such as 30m."), APPROVAL, TIMEOUT),
     ),
     "wait": Verb(
         "Wait until a fleet is idle, or has ended.",

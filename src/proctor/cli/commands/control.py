@@ -26,7 +26,7 @@ from proctor.cli.control_client import (
     wait_ended,
 )
 from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
-from proctor.cli.ui.text import WHOLE, aligned, money, one_line, printable
+from proctor.cli.ui.text import WHOLE, aligned, money, one_line, printable, tool_use
 from proctor.cli.usage_errors import complain
 
 Record = Mapping[str, Any]
@@ -197,9 +197,17 @@ def _approvals(options: Namespace) -> int:
         "ID": "id",
         "TOOL": "tool",
         "LEFT": lambda approval: format_duration(approval["seconds_left"]),
+        "CHANGES": lambda approval: _size_of(approval["diff"]),
         "INPUT": lambda approval: json.dumps(approval["input"], ensure_ascii=False),
     }
     return _show(options.output, fleet_of(options).get("/approvals")["approvals"], columns)
+
+
+def _size_of(diff: str | None) -> str:
+    """The lines that a diff adds and removes, as `+3 -1`."""
+    lines = [] if diff is None else [line for line in diff.splitlines() if line[:3] not in ("+++", "---")]
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return "" if diff is None else f"+{added} -{removed}"
 
 
 def _tree(options: Namespace) -> int:
@@ -223,10 +231,25 @@ def _describe(options: Namespace) -> int:
     record = {**place.record, "open_approvals": [one for one in approvals if one["agent"] == place.name]}
     if options.output != "table":
         return _show(options.output, [record], {})
+    asked = record.pop("open_approvals")
     shown = {name: value for name, value in record.items() if value not in (None, "", [])}
     width = max(map(len, shown))
     _write([f"{name:<{width}}  {_text(value)}" for name, value in shown.items()])
+    _write(line for approval in asked for line in _approval_lines(approval))
     return OK
+
+
+def _approval_lines(approval: Record) -> Iterator[str]:
+    """All of an approval: what the tool would do, the questions that it asks, and what it would change."""
+    yield ""
+    yield f"approval {approval['id']}: {tool_use(approval['tool'], approval['input'])}"
+    yield f"  {', '.join(approval['choices'])}; {format_duration(approval['seconds_left'])} left"
+    for question in approval["questions"]:
+        yield f"  {one_line(question['text'])}"
+        for option in question["options"]:
+            yield f"    - {one_line(': '.join(filter(None, option.values())))}"
+    for line in (approval["diff"] or "").splitlines():
+        yield f"  {printable(line)}"
 
 
 def _show(output: str, records: Sequence[Record], columns: Mapping[str, Column]) -> int:
@@ -313,11 +336,20 @@ def _post(rest: str, fields: Sequence[str], options: Namespace) -> int:
 def _decide(decision: str, options: Namespace) -> int:
     place = agent_of(options)
     id = options.id or _only_approval(place)
+    decision = "always" if getattr(options, "always", False) else decision
     body = {"decision": decision, "message": getattr(options, "message", "")}
     settled = place.call("POST", f"approvals/{quote(id, safe='')}", body)["settled"]
-    expected = {"allow": "allowed", "deny": "denied"}[decision]
+    expected = "denied" if decision == "deny" else "allowed"
     _write([f"{place.name}  {id}  {settled}"])
     return OK if settled == expected else FAILED
+
+
+def _extend(options: Namespace) -> int:
+    seconds, place = duration(options.time), agent_of(options)
+    id = options.id or _only_approval(place)
+    approval = place.call("POST", f"approvals/{quote(id, safe='')}/deadline", {"seconds": seconds})
+    _write([f"{place.name}  {id}  {format_duration(approval['seconds_left'])} left"])
+    return OK
 
 
 def _only_approval(place: Place) -> str:
@@ -421,6 +453,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "approvals": _approvals,
     "approve": partial(_decide, "allow"),
     "deny": partial(_decide, "deny"),
+    "extend": _extend,
     "wait": _wait,
     "down": _down,
 }

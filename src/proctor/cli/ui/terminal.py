@@ -18,8 +18,8 @@ from pathlib import Path
 import trio
 
 from proctor.actors.plan.permissions import Rule, Verdict, verdict_of
-from proctor.cli.ui.diffs import changes
-from proctor.cli.ui.menus import MenuQuestion, questions_of
+from proctor.actors.tools.diffs import changes
+from proctor.actors.tools.menus import MenuQuestion, questions_of
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import printable, tool_use
 from proctor.protocols.vocabulary import ApprovalRequested

@@ -21,8 +21,26 @@ _NEW = ("new_string", "newString")
 
 def changes(tool: str, call: Mapping[str, Any], cwd: Path) -> list[str] | None:
     """The diff of this tool call; None for a tool that is not known to write files."""
+    if isinstance(shown := call.get("diff"), str) and shown:  # OpenCode sends it
+        return shown.splitlines()
     maker = _MAKERS.get(tool.lower())
     return None if maker is None else maker(call, cwd)
+
+
+def writes_files(tool: str, call: Mapping[str, Any]) -> bool:
+    """Whether `changes` may have a diff of this tool call."""
+    return tool.lower() in _MAKERS or "diff" in call
+
+
+def changes_shown(parts: Iterable[Mapping[str, Any]]) -> list[str] | None:
+    """The diff of file changes as an agent of the Agent Client Protocol shows them; None without any."""
+    lines = [
+        line
+        for part in parts
+        if isinstance(name := part.get("path"), str)
+        for line in _diff(str(part.get("oldText") or ""), str(part.get("newText") or ""), name)
+    ]
+    return lines or None
 
 
 def _written(call: Mapping[str, Any], cwd: Path) -> list[str] | None:

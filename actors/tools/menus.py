@@ -1,4 +1,4 @@
-"""Questions of an agent to its user, as menus on a terminal.
+"""Questions of an agent to its user, as menus.
 
 All CLIs have one shape here: the input of the tool has `questions`, each with a text, a short header and options. The
 answers go back in the input as `answers`, by the text of the question.
