@@ -103,7 +103,13 @@ def test_the_lists_show_the_fleet_and_its_agents(up: Up) -> None:
     ]
     top, *branches = up("tree").out.splitlines()
     assert top == "demo  running"
-    assert sorted(branch.split()[0] for branch in branches) == ["answers", "asks", "hangs", "hovers", "writes"]
+    assert sorted(branch.split()[0] for branch in branches) == [
+        "answers",
+        "asks",
+        "hangs",
+        "hovers",
+        "writes",
+    ]
     assert up("ls").out.split()[:5] == ["FLEET", "PID", "SINCE", "AGENTS", "NEEDS"]
 
 

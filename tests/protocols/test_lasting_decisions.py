@@ -13,8 +13,8 @@ from tests.protocols.acp import lines as acp
 from tests.protocols.codex.lines import question as codex_question
 from tests.protocols.codex.test_session import Session
 from tests.protocols.lines import in_phase
-from tests.protocols.opencode.server import BUSY, user
-from tests.protocols.opencode.test_serve import ASKED, asked, prompted
+from tests.protocols.opencode.server import BUSY, asked, prompted, user
+from tests.protocols.opencode.test_serve import ASKED
 from tests.protocols.recorded import TRANSCRIPTS
 from tests.tables import each_row
 

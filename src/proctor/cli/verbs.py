@@ -85,7 +85,9 @@ VERBS: Mapping[str, Verb] = {
         (
             AGENT,
             APPROVAL,
-            _word("--always", action="store_true", help="Do not ask again for the like of it in this session."),
+            _word(
+                "--always", action="store_true", help="Do not ask again for the like of it in this session."
+            ),
             TIMEOUT,
         ),
     ),
