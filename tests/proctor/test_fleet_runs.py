@@ -147,6 +147,7 @@ async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
     assert {name for kept in (await store.facts()).values() for name in kept} == {
         RUN,
         "session",
+        "total_cost_usd",
         HOLD,
         STOPPED,
     }

@@ -289,6 +289,42 @@ def test_a_fleet_is_waited_for_until_it_is_idle(up: Up) -> None:
 # -- the end
 
 
+@pytest.mark.parametrize("command", ["up", "web"])
+def test_a_fleet_file_is_read_again(command: str, tmp_path: Path) -> None:
+    home, file = tmp_path / "home", tmp_path / "f.toml"
+    home.mkdir()
+    (tmp_path / "s.ndjson").write_text("".join(f"{line}\n" for line in ANSWERS))
+
+    def written(*agents: str) -> None:
+        file.write_text("\n".join(agents))
+
+    def scripted(name: str, **keys: str) -> str:
+        return agent(name, script='"s.ndjson"', **keys)
+
+    written(scripted("a"), scripted("b"), scripted("c"))
+    with running(command, str(file), home=home) as host:
+        up = Up(home, host)
+        once(lambda: up("ps").status == 0 and {one["state"] for one in up.records("ps")} == {"idle"})
+        pids = {record["name"]: record["pid"] for record in up.records("ps")}
+        written(scripted("a"), scripted("b", model='"other"'), scripted("d", prompt='"x"'))
+        found = "added d\nremoved c\nchanged b"
+        assert up("reload", "--dry-run").out == f"{found}\n1 unchanged\n"
+        assert {record["name"] for record in up.records("ps")} == {"a", "b", "c"}
+        done = up("reload")
+        later = "goes on as before until it is restarted by reload --restart"
+        assert (done.status, done.out) == (0, f"{found} {later}\n1 unchanged\n")
+        once(lambda: {one["name"]: one["turns"] for one in up.records("ps")} == {"a": 0, "b": 0, "d": 1})
+        assert up("reload", "--restart").out == "changed b restarted\n2 unchanged\n"
+        now = {record["name"]: record["pid"] for record in up.records("ps")}
+        assert (now["a"] == pids["a"], now["b"] == pids["b"]) == (True, False)
+        assert up("ask", "d", "again").out == "All is well, again\n"
+        file.write_text("[[agents]]")
+        refused = up("reload")
+        assert refused.status == 1
+        assert refused.complaint.startswith(f"proctor: {file}:")
+        assert {record["name"] for record in up.records("ps")} == {"a", "b", "d"}
+
+
 def test_a_fleet_that_is_taken_down_has_ended_and_who_waits_for_that_goes_on(own: Up) -> None:
     with (
         running("wait", home=own.home) as waiting,

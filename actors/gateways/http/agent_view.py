@@ -50,8 +50,8 @@ class AgentView:
     """The view of `agent`; `absent` is why it is left out. The first record for its work comes within `PACE` seconds of `seen` (Trio's clock)."""
 
     agent: Agent
-    absent: str | None
     seen: float
+    absent: str | None = None
     facts: tuple[Any, ...] | None = None
     _kept: AgentState | None = None
     _node: TreeNode | None = None
@@ -73,10 +73,10 @@ class AgentView:
         if is_due or self._kept is None or node is not self._node:
             self._kept, self._node = self.agent.kept_state(), node
         kept = self._kept
-        facts: tuple[Any, ...] = (node, stopped_by)
+        facts: tuple[Any, ...] = (node, stopped_by, self.absent)
         if kept is not None:
             counts = (len(kept.waiting), kept.approvals.asked)
-            facts = (node, stopped_by, kept.status, kept.process, *counts, kept.hold())
+            facts = (*facts, kept.status, kept.process, *counts, kept.hold())
         if facts == self.facts and not anew and not (is_due and self._has_news(kept, at)):
             return None
         self.facts = facts

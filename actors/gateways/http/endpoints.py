@@ -314,6 +314,12 @@ class Endpoints:
         source = partial(write_changes, view, known if seen is None else seen, closing, pause)
         return EventStream(nullcontext(source), "", self._gateway.hooks.log)
 
+    async def reload(self, request: Request) -> Response:
+        body = await self._read_body(request, r.ReloadRequest)
+        self._gateway.hooks.log("reload requested", {"dry_run": body.dry_run, "restart": body.restart})
+        found = await self._gateway.reload(dry_run=body.dry_run, restart=body.restart)
+        return json_response(msgspec.convert(found, r.ReloadRecord))
+
     async def shut_down(self, request: Request) -> Response:
         body = await self._read_body(request, r.ShutdownRequest)
         self._gateway.hooks.log("shutdown requested", {"grace": body.grace})

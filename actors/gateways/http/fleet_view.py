@@ -89,7 +89,7 @@ class FleetView:
         self.sequence = self._first = time.time_ns() // 10_000
         self._agents = agents
         self._tree = None if lifecycle is None else lifecycle.tree
-        self._names = {} if lifecycle is None else {path: name for name, path in lifecycle.paths.items()}
+        self._names = _names_of(lifecycle)
         self._lifecycle = lifecycle
         self._absent = absent
         self._limits = limits
@@ -137,7 +137,8 @@ class FleetView:
             if (view := self._views.get(name)) is None:
                 # spread over the pace, so that no look makes the records of all
                 seen = at.now - PACE * (number % _SHARES) / _SHARES
-                view = self._views[name] = AgentView(agent, self._absent.get(name), seen)
+                view = self._views[name] = AgentView(agent, seen)
+            view.absent = self._absent.get(name)
             is_stopped = self._lifecycle is not None and self._lifecycle.is_stopped(name)
             stopped_by = "operator" if is_stopped else ""
             record = view.look(self._nodes.get(name), stopped_by, at, anew=anew)
@@ -180,6 +181,17 @@ class FleetView:
     def forget_tree(self) -> None:
         """Look at the tree next time, also without an event of it."""
         self._looked = False
+
+    def on_reload(self) -> None:
+        """Other agents are there. Where some have gone, all who follow take a new snapshot."""
+        self._names = _names_of(self._lifecycle)
+        self.forget_tree()
+        if gone := self._views.keys() - self._agents.keys():
+            for name in gone:
+                del self._views[name]
+                self._items.pop(name, None)
+            self.sequence += 1
+            self._first = self.sequence
 
     def snapshot(self) -> FleetRecord:
         """The whole fleet now."""
@@ -242,6 +254,10 @@ class FleetView:
         if item is None or item.record != record:
             self.sequence += 1
             self._items[key] = Item(record, self.sequence)
+
+
+def _names_of(lifecycle: Lifecycle | None) -> dict[str, str]:
+    return {} if lifecycle is None else {path: name for name, path in lifecycle.paths.items()}
 
 
 def _place(node: TreeNode) -> str:

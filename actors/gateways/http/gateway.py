@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -38,6 +38,7 @@ from proctor.actors.serving.in_flight import CancelSignal, InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
 
+T = TypeVar("T")
 POLL = 0.25
 """Seconds between two checks for parked agents during the grace period."""
 FINAL_WAIT = 0.1
@@ -56,7 +57,7 @@ class Hooks:
     the command line of each agent, by agent. `absent` has the reason why an
     agent cannot start, by name, and may change. `metrics` makes the text of `/metrics`. `routes` are served as well, and
     `visits` counts their requests in flight. `session_turns` runs turns in sessions; its owner opens and closes it.
-    `lifecycle` stops and starts agents, `shutdown` the whole host, without waiting; `file` is their fleet file. `log` is called when a turn or stream ends, and when an operator acts.
+    `lifecycle` stops and starts agents, `reload` reads the fleet file again (keywords `dry_run` and `restart`), `shutdown` the whole host, without waiting; `file` is their fleet file. `log` is called when a turn or stream ends, and when an operator acts.
     """
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
@@ -68,6 +69,7 @@ class Hooks:
     visits: InFlight = attrs.field(factory=InFlight)
     session_turns: SessionTurns | None = None
     lifecycle: Lifecycle | None = None
+    reload: Callable[..., Awaitable[Mapping[str, Any]]] | None = None
     shutdown: Callable[[], None] | None = None
     file: Path | None = None
     log: LogCall = _no_log
@@ -126,14 +128,25 @@ class Gateway:
             raise problem(422, "not-possible", detail, "start the server with the supervisor of its agents")
         if command in ("start", "restart", "reset"):
             self.check_takes_work()
+        await self._carry_out(partial(getattr(lifecycle, command), agent.name, **options))
+
+    async def reload(self, *, dry_run: bool, restart: bool) -> Mapping[str, Any]:
+        """Read the fleet file again; returns what is different. Continues when the caller is cancelled. Raises `Problem`."""
+        if (work := self.hooks.reload) is None:
+            detail = "this server has no fleet file to reload"
+            raise problem(422, "not-possible", detail, "start the fleet with proctor up or proctor web")
+        self.check_takes_work()
+        return await self._carry_out(partial(work, dry_run=dry_run, restart=restart))
+
+    async def _carry_out(self, work: Callable[[], Awaitable[T]]) -> T:
         # in the gateway's nursery: an agent must not stay half restarted when the client disconnects
-        done, problems = trio.Event(), list[Problem]()
-        work = partial(getattr(lifecycle, command), agent.name, **options)
-        self.nursery.start_soon(_run_command, work, done, problems)
+        done, results = trio.Event(), list[T | Problem]()
+        self.nursery.start_soon(_run_command, work, done, results)
         await done.wait()
         self.view.forget_tree()
-        if problems:
-            raise problems[0]
+        if isinstance(result := results[0], Problem):
+            raise result
+        return result
 
     def shut_down(self, grace: float) -> None:
         """Stop the host when running turns have had `grace` seconds. Raises `Problem` when it cannot be stopped from here."""
@@ -203,12 +216,12 @@ class Gateway:
 
 
 async def _run_command(
-    work: Callable[[], Awaitable[None]], done: trio.Event, problems: list[Problem]
+    work: Callable[[], Awaitable[T]], done: trio.Event, results: list[T | Problem]
 ) -> None:
     try:
-        await work()
+        results.append(await work())
     except (Problem, SupervisionError, DeliveryError, ActorExited, AgentError) as error:
-        problems.append(problem_of(error))
+        results.append(problem_of(error))
     finally:
         done.set()
 

@@ -148,6 +148,8 @@ OPERATIONS: tuple[Operation, ...] = (
               responses={200: (STREAM,)}),
     Operation(method="GET", path="/approvals", endpoint="list_all_approvals", responses={200: (r.ApprovalList, STREAM)},
               summary="List the open approvals of all agents; `Accept: text/event-stream` follows them: `approval` for each, also when it gets more time, and `settled`."),
+    Operation(method="POST", path="/reload", endpoint="reload", body=r.ReloadRequest, errors=(422, 503),
+              summary="Read the fleet file again: start what is new, stop what is gone, leave what is the same.", responses={200: (r.ReloadRecord,)}),
     Operation(method="POST", path="/shutdown", endpoint="shut_down", body=r.ShutdownRequest,
               summary="Stop the host in order, as SIGTERM does, when running turns have had their grace.", responses={202: (r.ShutdownRecord,)}),
     Operation(method="GET", path="/openapi.json", endpoint="document", summary="Return this document.", responses={200: ("application/json",)}),

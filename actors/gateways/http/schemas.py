@@ -178,6 +178,25 @@ class ShutdownRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
 
 
+class ReloadRequest(RequestBody, frozen=True, kw_only=True):
+    """The fleet file is read again. With `dry_run` nothing is changed; with `restart` changed agents that are idle are restarted."""
+
+    dry_run: bool = False
+    restart: bool = False
+
+
+class ReloadRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different in the fleet file, by agent; those of the `changed` that were `restarted` run as it says, the others go on as before.
+    `problems`: what could not be done, a line each."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    restarted: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
 class AgentList(msgspec.Struct, frozen=True, kw_only=True):
     """All agents of the server."""
 

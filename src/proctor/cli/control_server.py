@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from proctor.actors.specs import Supervisor
 from proctor.actors.web_server.listening import endpoint_of
 from proctor.actors.web_server.server import serve
 from proctor.cli.interrupts import Interrupts
+from proctor.cli.reload import FleetReload, replace
 
 GRACE = 0.1
 """Seconds in which the last responses are sent when the tree has ended."""
@@ -42,21 +44,52 @@ def hooks_of(
     absent: Mapping[str, str],
     interrupts: Interrupts,
     file: Path | None,
+    reload: FleetReload | None,
 ) -> Hooks:
-    """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name. `file` is its fleet file."""
-    visits = InFlight()
-    models = {name: CompletionModel.make(agent) for name, agent in handles_of(fleet, sup).items()}
+    """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name. `file` is its fleet file,
+    and `reload` reads it again."""
+    visits, models, paths = InFlight(), dict[str, CompletionModel](), dict[str, str]()
+    checks, needs = AdapterChecks(adapters_of(plans)).by_name(), needs_of(plans)
+
+    def on_change(fleet: Fleet) -> None:
+        replace(models, {name: CompletionModel.make(agent) for name, agent in handles_of(fleet, sup).items()})
+        replace(paths, {member.name: path[1:] for path, member in fleet.members("")})
+        found = needs_of({member.name: plan_of(member.spec()) for _, member in fleet.members("")})
+        # a command line that is new to the host has no check until it starts again
+        replace(needs, {name: need for name, need in found.items() if need in checks})
+
+    on_change(fleet)
+    if reload is not None:
+        reload.listeners.append(on_change)
     return Hooks(
-        checks=AdapterChecks(adapters_of(plans)).by_name(),
-        needs=needs_of(plans),
+        checks=checks,
+        needs=needs,
         absent=absent,
         routes=routes(models, visits),
         visits=visits,
         # as the signal: all hosts stop in one way
         file=file,
         shutdown=partial(interrupts.on_signal, signal.SIGTERM),
-        lifecycle=Lifecycle(sup, {member.name: path[1:] for path, member in fleet.members("")}),
+        lifecycle=Lifecycle(sup, paths),
+        reload=reload,
     )
+
+
+@asynccontextmanager
+async def open_fleet_gateway(
+    fleet: Fleet, sup: Supervisor, hooks: Hooks, reload: FleetReload | None
+) -> AsyncGenerator[Gateway]:
+    """The gateway of a running fleet, whose agents may change by a reload."""
+    agents = handles_of(fleet, sup)
+    async with open_gateway(agents, hooks) as gateway:
+
+        def on_change(fleet: Fleet) -> None:
+            replace(agents, handles_of(fleet, sup))
+            gateway.view.on_reload()
+
+        if reload is not None:
+            reload.listeners.append(on_change)
+        yield gateway
 
 
 async def serve_gateway(gateway: Gateway, opened: socket.socket, shutdown: trio.Event) -> None:
@@ -72,11 +105,12 @@ async def serve_control(
     absent: Mapping[str, str],
     interrupts: Interrupts,
     file: Path | None,
+    reload: FleetReload | None,
 ) -> None:
     """Serve a running fleet on its control socket until its tree has ended."""
     plans = {member.name: plan_of(member.spec()) for _, member in fleet.members("")}
-    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts, file), trio.Event()
-    async with open_gateway(handles_of(fleet, sup), hooks) as gateway, trio.open_nursery() as nursery:
+    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts, file, reload), trio.Event()
+    async with open_fleet_gateway(fleet, sup, hooks, reload) as gateway, trio.open_nursery() as nursery:
         nursery.start_soon(serve_gateway, gateway, opened, shutdown)
         await sup.wait_stopped()
         await gateway.drain(0.0, "the fleet has ended")

@@ -22,6 +22,7 @@ from proctor.actors.specs import Supervisor
 from proctor.actors.web_server.listening import AddressInUse, bound
 from proctor.cli.interrupts import Interrupts
 from proctor.cli.recordings import own_socket
+from proctor.cli.reload import FleetReload
 from proctor.cli.usage_errors import missing_of
 
 SERVER = "proctor.cli.control_server"
@@ -43,9 +44,10 @@ class ControlSocket:
         interrupts: Interrupts,
         *,
         absent: Mapping[str, str],
+        reload: FleetReload | None = None,
         notify: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Serve the running tree of a fleet until it has ended; a request can interrupt it. `absent` has why an agent is left out, by name; `notify` shows a
+        """Serve the running tree of a fleet until it has ended; a request can interrupt it. `absent` has why an agent is left out, by name; `reload` reads its file again; `notify` shows a
         line to the user."""
         if self.note:
             await notify(self.note)
@@ -53,7 +55,7 @@ class ControlSocket:
             return
         # in a thread: it takes as long as the start of a few agents, which must not wait for it
         server: Any = await trio.to_thread.run_sync(import_module, SERVER, abandon_on_cancel=True)
-        await server.serve_control(self.opened, fleet, sup, absent, interrupts, self.file)
+        await server.serve_control(self.opened, fleet, sup, absent, interrupts, self.file, reload)
 
 
 @contextmanager

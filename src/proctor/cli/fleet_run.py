@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import attrs
 
-from proctor.actors.agent.stored_requests import SESSION, cut_off, not_sent
+from proctor.actors.agent.stored_requests import SESSION, TOTAL, cut_off, not_sent
 from proctor.actors.limits.overrides import HOLD, STOPPED
 from proctor.actors.recording.periodic import run_periodically
 from proctor.actors.recording.retention import KEEP_SECONDS, PRUNE_INTERVAL
@@ -28,7 +28,7 @@ from proctor.cli.recordings import state_directory
 
 RUN = "run"
 """The fact, of no agent, that is the run that goes on."""
-OF_A_RUN = frozenset((SESSION, HOLD, STOPPED))
+OF_A_RUN = frozenset((SESSION, TOTAL, HOLD, STOPPED))
 """The facts of agents that the next run begins without."""
 _PROMPT = "prompt:"
 """What the keys of the prompts of a file begin with."""

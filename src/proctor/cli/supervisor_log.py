@@ -21,7 +21,7 @@ class SupervisorLogger:
     """Logs the events of one fleet with `logger`, and updates `unavailable` from them."""
 
     def __init__(self, fleet: Fleet, unavailable: UnavailableAgents, logger: logging.Logger) -> None:
-        self._narrator = FleetNarrator(fleet, trio.current_time, time.time)
+        self.narrator = FleetNarrator(fleet, trio.current_time, time.time)
         self._unavailable = unavailable
         self._log = logger
 
@@ -38,7 +38,7 @@ class SupervisorLogger:
                 self._write(event)
 
     def _write(self, event: SupervisorEvent) -> None:
-        line = self._narrator.of_tree(event)
+        line = self.narrator.of_tree(event)
         if line is None:
             return
         reason = getattr(event, "reason", None)

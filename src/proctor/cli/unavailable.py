@@ -30,12 +30,21 @@ class UnavailableAgents:
 
     def __init__(self, fleet: Fleet, record: Path | None = None) -> None:
         self.why: dict[str, str] = {}
-        self._names = {path: member.name for path, member in fleet.members(fleet.name)}
         self._fleet = fleet
+        self._names = dict[str, str]()
         self._record = record
         self._statuses: dict[str, int] = {}
         self._awaited: dict[str, trio.Event] = {}
         self._changed = trio.Event()
+        self.follow(fleet)
+
+    def follow(self, fleet: Fleet) -> None:
+        """Go on with the agents of another version of the file."""
+        self._fleet = fleet
+        self._names = {path: member.name for path, member in fleet.members(fleet.name)}
+        for name in self.why.keys() - {*self._names.values()}:
+            del self.why[name]
+        self._wake()
 
     @property
     def status(self) -> int | None:
@@ -86,12 +95,13 @@ class UnavailableAgents:
 
     async def wait_unavailable(self, names: Iterable[str] | None = None) -> None:
         """Wait until these agents (None: all) are unavailable and no start will be repeated."""
-        awaited = self._names.values() if names is None else names
-        while not self._are_unavailable(awaited):
+        awaited = None if names is None else {*names}
+        while not self._are_unavailable(self._names.values() if awaited is None else awaited):
             await self._changed.wait()
 
     def _are_unavailable(self, names: Iterable[str]) -> bool:
-        return not self._awaited and {*names} <= self.why.keys()
+        # one that is in the file no more is not waited for
+        return not self._awaited and {*names} & {*self._names.values()} <= self.why.keys()
 
     async def wait_retried(self, name: str) -> None:
         """Wait until the repeated start of an agent has succeeded or is given up."""

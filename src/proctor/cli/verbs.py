@@ -99,6 +99,15 @@ VERBS: Mapping[str, Verb] = {
         "Put off the deadline of an approval.",
         (AGENT, _word("time", help="How long it is given from now on, such as 30m."), APPROVAL, TIMEOUT),
     ),
+    "reload": Verb(
+        "Read the fleet file of a running fleet again: start what is new, stop what is gone.",
+        (
+            FLEET,
+            _word("--dry-run", action="store_true", help="Show what is different, and change nothing."),
+            _word("--restart", action="store_true", help="Restart the changed agents that are idle."),
+            TIMEOUT,
+        ),
+    ),
     "wait": Verb(
         "Wait until a fleet is idle, or has ended.",
         (

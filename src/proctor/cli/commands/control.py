@@ -399,6 +399,19 @@ def _event_lines(agent: str) -> Callable[[Event], Sequence[str]]:
 # -- fleets
 
 
+def _reload(options: Namespace) -> int:
+    body = {"dry_run": options.dry_run, "restart": options.restart}
+    found = fleet_of(options).call("POST", "/reload", body)
+    _write(f"{kind} {name}" for kind in ("added", "removed") for name in found[kind])
+    later = "" if options.dry_run else " goes on as before until it is restarted by reload --restart"
+    for name in found["changed"]:
+        _write([f"changed {name}{' restarted' if name in found['restarted'] else later}"])
+    _write([f"{len(found['unchanged'])} unchanged"])
+    for problem in found["problems"]:
+        complain(one_line(problem, WHOLE))
+    return FAILED if found["problems"] else OK
+
+
 def _wait(options: Namespace) -> int:
     client = fleet_of(options)
     snapshot = client.get("/fleet")
@@ -409,10 +422,13 @@ def _wait(options: Namespace) -> int:
         if all(map(_is_at_rest, agents.values())):
             return OK
     for event in client.stream("GET", path, seconds=options.limit, awaited=awaited):
+        if event.kind == "snapshot":  # some agents have gone
+            agents = {agent["name"]: agent for agent in client.get("/fleet")["agents"]}
         if event.kind == "agent":
             agents[event.data["name"]] = event.data
-            if options.state == "idle" and all(map(_is_at_rest, agents.values())):
-                return OK
+        is_news = event.kind in ("agent", "snapshot")
+        if is_news and options.state == "idle" and all(map(_is_at_rest, agents.values())):
+            return OK
     wait_ended(client.host, TIMEOUT)
     return OK
 
@@ -454,6 +470,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "approve": partial(_decide, "allow"),
     "deny": partial(_decide, "deny"),
     "extend": _extend,
+    "reload": _reload,
     "wait": _wait,
     "down": _down,
 }

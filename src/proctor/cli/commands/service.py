@@ -32,6 +32,7 @@ After=network-online.target
 Type=notify
 NotifyAccess=main
 ExecStart={command}
+ExecReload={reload}
 WorkingDirectory={folder}
 Environment={path}
 # not on-failure: a fleet that ended by itself with a failed prompt would ask all of them again
@@ -97,16 +98,21 @@ def _remove(file: Path) -> str:
 def unit_of(name: str, file: Path) -> str:
     """The unit of the fleet in `file`, an absolute path."""
     # -P: a `proctor.py` in the folder of the fleet is not ours
-    words = (sys.executable, "-P", "-m", "proctor", "up", str(file))
+    program = (sys.executable, "-P", "-m", "proctor")
     return UNIT.format(
         name=_plain(name),
-        # in a command `$` begins a variable
-        command=" ".join(_quoted(word).replace("$", "$$") for word in words),
+        command=_command(*program, "up", str(file)),
+        reload=_command(*program, "reload", name),
         folder=_plain(str(file.parent)),
         # systemd's own has none of the folders in which command lines are installed
         path=_quoted(f"PATH={os.environ.get('PATH', os.defpath)}"),
         stop=STOP_SECONDS,
     )
+
+
+def _command(*words: str) -> str:
+    # in a command `$` begins a variable
+    return " ".join(_quoted(word).replace("$", "$$") for word in words)
 
 
 def _unit_path(name: str) -> Path:

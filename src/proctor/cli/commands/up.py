@@ -33,6 +33,7 @@ from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_pat
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
+from proctor.cli.reload import FleetReload, replace
 from proctor.cli.start_fleet import agents_of, is_stopped, locate_agents, start_children
 from proctor.cli.ui.display import LineDisplay, LiveDisplay, TimedLine
 from proctor.cli.ui.fleet_log import FleetNarrator, Line, describe_exit
@@ -71,17 +72,18 @@ async def _main(path: Path, strict: bool, fresh: bool) -> int:
     record, fleet = state_directory(), fleet if strict else fleet.degrading()
     with control_socket(fleet.name, path) as control:
         async with track_processes(errors.say):
-            command = Command(fleet, run, record, control, errors, strict=strict)
+            command = Command(path, fleet, run, record, control, errors, strict=strict)
             return await interruptible(
                 command.run, notify=command.show_message, background=partial(keep_room, record)
             )
 
 
 class Command:
-    """One `proctor up`. `record` is the default folder for recordings."""
+    """One `proctor up` of a fleet in `file`. `record` is the default folder for recordings."""
 
     def __init__(
         self,
+        file: Path,
         fleet: Fleet,
         run: FleetRun,
         record: Path,
@@ -99,7 +101,12 @@ class Command:
         self._errors = errors
         self._narrator = FleetNarrator(fleet, trio.current_time, time.time)
         self._members = dict(fleet.members(fleet.name))
-        names = {path: member.name for path, member in self._members.items()}
+        self._names = names = {path: member.name for path, member in self._members.items()}
+        self._reload = FleetReload(
+            file.absolute(), fleet, strict=strict, record=record, on_started=self._on_started
+        )
+        self._reload.listeners.append(self._on_reload)
+        self._asking: trio.Nursery | None = None
         self._follower = FleetFollower(self._narrator, names, self._show_line, self._unavailable.on_event)
         self._statuses: dict[str, Status] = {}
         self._sup: Supervisor | None = None
@@ -144,7 +151,7 @@ class Command:
             with interrupts.scope, account_book(fleet.name):
                 tree = open_supervisor((), name=fleet.name, store=self._run.store, **fleet.tree())
                 async with tree as sup:
-                    self._sup = sup
+                    self._sup = self._reload.sup = sup
                     interrupts.kill = sup.ref.kill
                     # subscribed here, in the caller's task, so that the first start is not missed; it ends
                     # with the tree, in an outer nursery
@@ -168,6 +175,7 @@ class Command:
             nursery.start_soon(self._look, sup)
             nursery.start_soon(self._run.prune_regularly)
             async with trio.open_nursery() as asking:
+                self._asking = asking
                 if not await self._start(sup, asking, nursery):
                     asking.cancel_scope.cancel("a child did not start")
                 else:
@@ -176,6 +184,7 @@ class Command:
                     await self._unavailable.wait_unavailable(
                         m.name for m in self._members.values() if m.prompt is None
                     )
+            self._asking = None
             nursery.cancel_scope.cancel("there is nothing left to wait for")
         await self._look_once(sup)
         if self._unavailable.all_unavailable:
@@ -207,6 +216,26 @@ class Command:
     def _paths_in(self, child: Child) -> Sequence[str]:
         brought = agents_of(child)
         return [path for path, member in self._members.items() if member in brought]
+
+    # -- reloads
+
+    def _on_reload(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._narrator.follow(fleet)
+        self._unavailable.follow(fleet)
+        replace(self._members, dict(fleet.members(fleet.name)))
+        replace(self._names, {path: member.name for path, member in self._members.items()})
+        for path in self._statuses.keys() - self._members.keys():
+            del self._statuses[path]
+
+    def _on_started(self, paths: Sequence[str]) -> None:
+        self._show_line(self._narrator.note("the fleet file was read again"))
+        if self._sup is None or self._asking is None:  # the fleet is ending
+            return
+        for path in paths:
+            self._asking.start_soon(self._ask, self._sup, path)
+            if self._members[path].prompt is None:  # it keeps the fleet running
+                self._asking.start_soon(self._unavailable.wait_unavailable, [self._names[path]])
 
     async def _ask(self, sup: Supervisor, path: str) -> None:
         member = self._members[path]
@@ -244,7 +273,9 @@ class Command:
 
     async def _serve_control(self, sup: Supervisor, interrupts: Interrupts) -> None:
         absent = self._unavailable.why
-        await self._control.serve(self._fleet, sup, interrupts, absent=absent, notify=self.show_message)
+        await self._control.serve(
+            self._fleet, sup, interrupts, absent=absent, reload=self._reload, notify=self.show_message
+        )
 
     # -- display
 
@@ -269,7 +300,7 @@ class Command:
             await trio.sleep(_LOOK if isinstance(self._display, LiveDisplay) else _LOOK_SELDOM)
 
     async def _look_once(self, sup: Supervisor) -> None:
-        for path, member in self._members.items():
+        for path, member in list(self._members.items()):
             # an agent that is starting or restarting does not answer; the others must be drawn all the same
             with trio.move_on_after(_LOOK), suppress(CallTimeout, DeliveryError):
                 self._statuses[path] = status = await sup.agent(member.name).status()

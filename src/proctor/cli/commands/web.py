@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from proctor.actors.gateways.http import (
     SessionTurns,
     application,
     check_listen_address,
-    open_gateway,
 )
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.turns import ask_with_key
@@ -46,7 +45,7 @@ from proctor.actors.store.sqlite import Store
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.server import serve
-from proctor.cli.control_server import handles_of, hooks_of, serve_gateway
+from proctor.cli.control_server import hooks_of, open_fleet_gateway, serve_gateway
 from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
@@ -54,6 +53,7 @@ from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_pat
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
+from proctor.cli.reload import FleetReload, replace
 from proctor.cli.start_fleet import agents_of, locate_agents, start_children
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import Token, announce, token_for, token_of
@@ -110,16 +110,27 @@ class Service:
         fleet, self.where, self._token, rooms, self._grace = _checked(file, options)
         self._fleet = fleet if options.strict else fleet.degrading()
         self._unavailable = UnavailableAgents(self._fleet, state_directory())
-        self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
-        self._plans = {
-            name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
-        }
+        members = self._fleet.members("")
+        self._plans = {member.name: plan_of(member.spec(state_directory())) for _, member in members}
         locate_agents(self._plans.values(), strict=options.strict)
         sessioned = {name: plan for name, plan in self._plans.items() if plan.reach is ProcessTransport}
         self._rooms = attrs.evolve(rooms, plans=sessioned)
         self._accounts = account_book(self._fleet.name)
         self._store = Store(store_path(self._fleet.name, Path(file)))
+        self._sessioned, self._supervisor_log = (
+            sessioned,
+            SupervisorLogger(self._fleet, self._unavailable, _log),
+        )
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
+        self._reload = FleetReload(
+            self._file,
+            self._fleet,
+            strict=options.strict,
+            record=state_directory(),
+            on_started=self._on_started,
+        )
+        self._reload.listeners.append(self._on_reload)
+        self._begin: Callable[[AgentTable], None] | None = None
         self._shutdown = trio.Event()
         self._stopping: float | None = None
         self._late = trio.CancelScope()
@@ -145,9 +156,10 @@ class Service:
                 run = await open_run(self._store, fresh=self._options.fresh)
                 tree = open_supervisor((), name=self._fleet.name, store=self._store, **self._fleet.tree())
                 async with tree as sup:
+                    self._reload.sup = sup
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
-                    await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
+                    await nursery.start(self._supervisor_log.follow, sup)
                     nursery.start_soon(run.prune_regularly)
                     await self._serve(server, where, sup, run, interrupts)
                 await run.finish(interrupts.first)
@@ -172,7 +184,7 @@ class Service:
     ) -> None:
         hooks = self._hooks(sup, interrupts)
         async with (
-            open_gateway(handles_of(self._fleet, sup), hooks) as gateway,
+            open_fleet_gateway(self._fleet, sup, hooks, self._reload) as gateway,
             trio.open_nursery() as serving,
         ):
             gateway.probes.not_ready = "agents are starting"
@@ -215,10 +227,12 @@ class Service:
         self, sup: Supervisor, gateway: Gateway, run: FleetRun, ready: Callable[[], None]
     ) -> None:
         async with trio.open_nursery() as nursery:
+            self._begin = lambda member: nursery.start_soon(self._begin_turn, gateway, member, run)
             if await self._start(sup, gateway, run, nursery):
                 gateway.probes.not_ready = None
                 ready()
                 await wait_any(sup.wait_stopped, self._unavailable.wait_unavailable)
+            self._begin = None
             nursery.cancel_scope.cancel("nothing is left to be served")
         if self._unavailable.all_unavailable:
             await self._errors.say(f"no agent of {self._fleet.name} is left: {self._unavailable.summary}")
@@ -241,6 +255,20 @@ class Service:
 
         return await start_children(sup, self._fleet, state_directory(), conclude)
 
+    def _on_reload(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._unavailable.follow(fleet)
+        self._supervisor_log.narrator.follow(fleet)
+        for path, labels in agents_in(fleet.specs(), fleet.name).items():
+            self._metrics.add(path, labels)
+        plans = {member.name: plan_of(member.spec(state_directory())) for _, member in fleet.members("")}
+        replace(self._sessioned, {n: plan for n, plan in plans.items() if plan.reach is ProcessTransport})
+
+    def _on_started(self, paths: Sequence[str]) -> None:
+        for path, member in self._fleet.members(self._fleet.name):
+            if path in paths and self._begin is not None:
+                self._begin(member)
+
     async def _begin_turn(self, gateway: Gateway, member: AgentTable, run: FleetRun) -> None:
         """Send an agent its prompt, as a request of the run."""
         if member.prompt is None:
@@ -262,7 +290,9 @@ class Service:
 
     def _hooks(self, sup: Supervisor, interrupts: Interrupts) -> Hooks:
         return attrs.evolve(
-            hooks_of(self._fleet, sup, self._plans, self._unavailable.why, interrupts, self._file),
+            hooks_of(
+                self._fleet, sup, self._plans, self._unavailable.why, interrupts, self._file, self._reload
+            ),
             alarms={"fleet": self._unavailable.check},
             metrics=self._metrics_text(),
             session_turns=self._rooms,

@@ -84,14 +84,20 @@ class FleetNarrator:
     """Writer of the lines of one fleet. `now` gives seconds on the run's clock, `wall` Unix seconds."""
 
     def __init__(self, fleet: Fleet, now: Callable[[], float], wall: Callable[[], float]) -> None:
-        self.agents: dict[str, AgentSummary] = {path: AgentSummary() for path, _ in fleet.members(fleet.name)}
+        self.agents = dict[str, AgentSummary]()
         self.gave_up: str | None = None
         self._root = fleet.name
         self._now, self._wall = now, wall
         self._restarts_apart: dict[str, RestartCounter] = {}
-        self._restarts = {
-            path: RestartCounter(Flags(**group.flags())) for path, group in fleet.groups(fleet.name)
-        }
+        self._restarts = dict[str, RestartCounter]()
+        self.follow(fleet)
+
+    def follow(self, fleet: Fleet) -> None:
+        """Know the agents of another version of the file as well."""
+        for path, _ in fleet.members(fleet.name):
+            self.agents.setdefault(path, AgentSummary())
+        for path, group in fleet.groups(fleet.name):
+            self._restarts.setdefault(path, RestartCounter(Flags(**group.flags())))
 
     # -- supervisors
 
