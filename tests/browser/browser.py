@@ -28,7 +28,7 @@ SECONDS = 20.0
 """For which a scenario waits for what it expects: a machine at work elsewhere is slow."""
 OPTIONS = (
     "--no-sandbox", "--headless=shell", "--no-zygote", "--single-process", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
-    "--font-render-hinting=none", "--remote-debugging-port=0",
+    "--font-render-hinting=none", "--remote-debugging-port=0", "--lang=en-US",
 )  # fmt: skip
 HARMLESS = re.compile(r"Failed to load resource|net::ERR_")
 """What the console says of a request that failed, as some are meant to."""
@@ -120,6 +120,15 @@ class World:
 
         return self.thread.run(send)
 
+    def until(self, server: Served, name: str, state: str) -> None:
+        """Wait until an agent has this state."""
+
+        async def look() -> None:
+            while (await server.client.get(f"/agents/{name}")).json()["state"] != state:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+
+        self.thread.run(look)
+
     @contextmanager
     def tab(
         self,
@@ -169,7 +178,12 @@ def opened(executable: Path, folder: Path) -> Generator[Callable[[], World]]:
 def _chromium(executable: Path, folder: Path) -> Generator[str]:
     command = [str(executable), *OPTIONS, f"--user-data-dir={folder}"]
     paths = [str(libraries(executable)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    own = {"HOME": str(folder), "LD_LIBRARY_PATH": ":".join(paths), "FONTCONFIG_PATH": str(fonts(executable))}
+    own = {
+        "HOME": str(folder),
+        "LC_ALL": "en_US.UTF-8",
+        "LD_LIBRARY_PATH": ":".join(paths),
+        "FONTCONFIG_PATH": str(fonts(executable)),
+    }
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **own}
     ) as process:

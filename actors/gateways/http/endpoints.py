@@ -410,7 +410,8 @@ def _follows(request: Request) -> bool:
 def _position(request: Request, log: EventLog) -> int:
     since = _parse_position(request.query_params.get("since"), "since")
     seen = _parse_position(request.headers.get("last-event-id"), "Last-Event-ID")
-    position = seen + 1 if seen is not None else log.end if since is None else since
+    tail = _parse_position(request.query_params.get("tail"), "tail") or 0
+    position = seen + 1 if seen is not None else max(0, log.end - tail) if since is None else since
     if position > log.end:
         detail = f"position {position} is behind the end of the log, {log.end}: it is from an earlier run of the server"
         raise problem(409, "ahead-of-log", detail, "start again with since=0", where="Last-Event-ID")

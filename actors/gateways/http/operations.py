@@ -66,6 +66,7 @@ TURN = Parameter("id", "path", "The turn's id.", WORD)
 SESSION = Parameter("id", "path", "The session's name.", {"type": "string", "pattern": r.SESSION})
 APPROVAL = Parameter("id", "path", "The approval's id.", WORD)
 SINCE = Parameter("since", "query", "The position of the first event; default: new events only.", NUMBER)
+TAIL = Parameter("tail", "query", "Begin with so many events before the end of the log, without `since`.", NUMBER)
 LAST = Parameter(
     "Last-Event-ID",
     "header",
@@ -97,7 +98,7 @@ OPERATIONS: tuple[Operation, ...] = (
               responses={200: (r.AgentList,)}),
     Operation(method="GET", path="/agents/{name}", endpoint="show_agent", summary="Show the state of one agent.",
               responses={200: (r.AgentRecord,)}, parameters=(NAME,)),
-    Operation(method="GET", path="/agents/{name}/events", endpoint="follow_events", parameters=(NAME, SINCE, LAST, FOLLOW),
+    Operation(method="GET", path="/agents/{name}/events", endpoint="follow_events", parameters=(NAME, SINCE, TAIL, LAST, FOLLOW),
               summary="Follow the agent's events; 204 when the agent is at rest and all its events were sent.",
               responses={200: (STREAM,), 204: (None,)}, errors=(400, 409)),
     Operation(method="GET", path="/agents/{name}/turns", endpoint="list_turns", summary="List the turns that were requested here.",

@@ -2,31 +2,33 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { Stream, agentPath, post } from "./api.js";
-import { doing } from "./fleet_page.js";
 import { bytes, count, isAlive, moment, money, since } from "./format.js";
 import { Questions } from "./questions.js";
+import { doing } from "./selection.js";
 import { Conversation, Transcript } from "./transcript.js";
 import { State, Sure, Trouble, useAction, useClock } from "./view.js";
 
+const TAIL = 2000; // events of a conversation that are shown at first
 const PAUSE = 120; // ms between two renderings of a stream
 const BUSY = ["working", "blocked"];
 
 /** The conversation of an agent, and the state of its stream. */
-function useTranscript(name, incarnation) {
+function useTranscript(name, host, incarnation, whole) {
   const [version, render] = useState(0);
   const [link, show] = useState({ state: "connecting" });
-  const transcript = useMemo(() => new Transcript(), [name]);
+  const transcript = useMemo(() => new Transcript(), [name, host, whole]); // another host has another log
   const stream = useRef(null);
   useEffect(() => {
     let timer = null;
     let last = null; // the position of the last event
     const later = () => (timer ??= setTimeout(() => ((timer = null), render((n) => n + 1)), PAUSE));
     stream.current = new Stream({
-      open: () => ({ path: `${agentPath(name, "events")}?since=0`, last }),
+      open: () => ({ path: `${agentPath(name, "events")}?${whole ? "since=0" : `tail=${TAIL}`}`, last }),
       take: (events) => {
         for (const { id, event, data } of events) {
           if (event === "end") return data.why !== "the agent is at rest";
           transcript.apply(event, data);
+          transcript.first ??= id;
           last = id;
         }
         later();
@@ -39,7 +41,7 @@ function useTranscript(name, incarnation) {
       },
     });
     return () => (clearTimeout(timer), stream.current.close());
-  }, [name]);
+  }, [transcript]);
   // a log that has ended goes on with the next incarnation
   useEffect(() => stream.current.retry(), [incarnation]);
   return [transcript, version, link];
@@ -119,7 +121,8 @@ function Composer({ agent, fleet, transcript }) {
 
 export function AgentPage({ fleet, name }) {
   const agent = fleet.agents.get(name);
-  const [transcript, version, link] = useTranscript(name, agent?.incarnation);
+  const [whole, showWhole] = useState(false);
+  const [transcript, version, link] = useTranscript(name, fleet.facts?.since, agent?.incarnation, whole);
   if (agent === undefined)
     return html`<p>${fleet.facts === null ? "waiting for the host …" : html`There is no agent ${name}. <a href="#/">The fleet</a>`}</p>`;
   return html`
@@ -132,6 +135,7 @@ export function AgentPage({ fleet, name }) {
     </section>
     <${Facts} agent=${agent} />
     ${link.state === "lost" && html`<p class="trouble">The transcript is interrupted: ${link.why}</p>`}
+    ${!whole && transcript.first > 0 && html`<button type="button" onClick=${() => showWhole(true)}>Load the beginning</button>`}
     <${Conversation} transcript=${transcript} version=${version} name=${name} />
     <div class="dock">
       <${Questions} fleet=${fleet} questions=${fleet.questionsOf(name)} />

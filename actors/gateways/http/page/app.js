@@ -6,10 +6,12 @@ import { get, hasToken, onRefused, setToken, takeToken } from "./api.js";
 import { FleetPage } from "./fleet_page.js";
 import { FleetState } from "./fleet_state.js";
 import { plural } from "./format.js";
+import { RequestsPage } from "./requests_page.js";
 import { useClock, useShared } from "./view.js";
 
 const PAGES = [
   { hash: "#/", label: "Fleet" },
+  { hash: "#/requests", label: "Requests" },
 ];
 
 function routeOf(hash) {
@@ -51,11 +53,11 @@ function TokenForm({ wrong, done }) {
 function Connection({ fleet }) {
   useClock();
   const { state, why, retry } = fleet.connection;
-  if (state === "live") return html`<span class="link live" title="connected"><span aria-hidden="true">●</span> live</span>`;
+  if (state === "live") return html`<span class="link live" title="connected"><i class="mark alive"></i>live</span>`;
   if (state === "connecting") return html`<span class="link">connecting …</span>`;
   const left = Math.max(0, Math.ceil(((retry ?? 0) - Date.now()) / 1000));
   return html`<span class="link lost">
-    <span aria-hidden="true">▲</span> connection lost: ${why ?? "the host has ended"}; trying again in ${left} s
+    connection lost: ${why ?? "the host has ended"}; trying again in ${left} s
     <button type="button" onClick=${() => fleet.reconnect()}>Now</button>
   </span>`;
 }
@@ -82,6 +84,7 @@ function useAnnouncement(fleet) {
 
 function Page({ route, fleet }) {
   if (route.page === "agent") return html`<${AgentPage} key=${route.name} fleet=${fleet} name=${route.name} />`;
+  if (route.page === "requests") return html`<${RequestsPage} />`;
   return html`<${FleetPage} fleet=${fleet} />`;
 }
 

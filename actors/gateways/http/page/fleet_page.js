@@ -1,48 +1,19 @@
 // The fleet: its head, what waits for a person, its agents by need or as a tree, its last hours.
 
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { GROUPS, byNeed, bytes, count, duration, groupOf, isAlive, moment, money, now, since } from "./format.js";
+import { html, useEffect, useRef } from "./vendor/preact.js";
+import { GROUPS, byNeed, bytes, count, groupOf, isAlive, moment, money, since } from "./format.js";
+import { costToday } from "./fleet_state.js";
+import { History } from "./history.js";
 import { Questions } from "./questions.js";
+import { doing, selected, selection } from "./selection.js";
 import { Rows, State, useClock, useShared } from "./view.js";
 
-/** What of the view stays while another page is shown. */
-const choice = {
-  filter: "",
-  group: "",
-  tree: false,
-  listeners: new Set(),
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  },
-  set(parts) {
-    Object.assign(this, parts);
-    this.listeners.forEach((listener) => listener());
-  },
-};
-
 const SETTLED = 1500; // ms for which rows keep their order: nobody can click on what jumps
-
-function matches(agent, words, group) {
-  if (group && groupOf(agent).key !== group) return false;
-  if (!words.length) return true;
-  const text = [agent.name, agent.state, groupOf(agent).label, agent.kind, agent.model, doing(agent)].join(" ").toLowerCase();
-  return words.every((word) => text.includes(word));
-}
-
-/** What it does now, or why it is in its state. */
-export const doing = (agent) =>
-  agent.unresponsive ||
-  (["working", "blocked"].includes(agent.state) && agent.activity) ||
-  agent.evidence ||
-  agent.last_exit ||
-  "";
 
 function Facts({ fleet }) {
   useClock();
   const { facts, agents } = fleet;
   const all = [...agents.values()];
-  const today = all.reduce((sum, agent) => sum + (agent.cost_today_usd ?? agent.cost_usd ?? 0), 0);
   const cap = facts.cost_cap_usd;
   const rows = {
     Host: [facts.host, facts.pid && `process ${facts.pid}`].filter(Boolean).join(", "),
@@ -50,7 +21,7 @@ function Facts({ fleet }) {
     Running: `${all.filter(isAlive).length} of ${all.length}`,
     Queued: all.reduce((sum, agent) => sum + agent.queued, 0),
     "Tokens/s": fleet.tokenRate === null ? "–" : count(fleet.tokenRate),
-    "Cost today": `${money(today)}${cap == null ? "" : ` of ${money(cap)}`}`,
+    "Cost today": `${money(costToday(fleet))}${cap == null ? "" : ` of ${money(cap)}`}`,
   };
   const limits = facts.limits ?? [];
   return html`<section aria-label="Fleet" class="facts">
@@ -96,7 +67,7 @@ const SupervisorRow = ({ node, index, depth, style }) => html`<div
   class="row supervisor"
   style=${style}
 >
-  <span role="cell" class="state"><span class="state idle">▸ ${node.state ?? ""}</span></span>
+  <span role="cell" class="state"><span class="state idle">${node.state ?? ""}</span></span>
   <span role="cell" class="name" style=${{ paddingLeft: `${depth * 1.2}rem` }}>${node.id}</span>
   <span role="cell" class="doing">${node.restarts ? `${node.restarts} restarts` : ""}</span>
 </div>`;
@@ -128,22 +99,21 @@ function useOrder(agents, signature, held) {
 
 function Agents({ fleet }) {
   useClock();
-  const { filter, group, tree } = useShared(choice);
+  const { filter, group, tree } = useShared(selection);
   const field = useRef(null);
   const held = useRef(false);
   const all = [...fleet.agents.values()];
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = all.filter((agent) => matches(agent, words, group));
+  const found = selected(all);
   const order = useOrder(found, `${filter}|${group}`, held);
   const items =
-    tree && fleet.tree && !words.length && !group
+    tree && fleet.tree && selection.isWhole
       ? branch(fleet.tree, fleet.agents, 0)
       : order.map((agent) => ({ agent, depth: 0, key: agent.name }));
   useEffect(() => {
     const key = (event) => {
       const typing = /^(input|textarea|select)$/i.test(event.target.tagName);
       if (event.key === "/" && !typing) (event.preventDefault(), field.current.focus());
-      if (event.key === "Escape" && event.target === field.current) (choice.set({ filter: "" }), field.current.blur());
+      if (event.key === "Escape" && event.target === field.current) (selection.set({ filter: "" }), field.current.blur());
     };
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);
@@ -152,7 +122,7 @@ function Agents({ fleet }) {
     <div class="tools">
       <label class="filter"
         >Filter <kbd aria-hidden="true">/</kbd>
-        <input type="search" ref=${field} value=${filter} onInput=${(event) => choice.set({ filter: event.target.value })} />
+        <input type="search" ref=${field} value=${filter} onInput=${(event) => selection.set({ filter: event.target.value })} />
       </label>
       <div role="group" aria-label="Agents by need" class="groups">
         ${GROUPS.map(({ key, label }) => {
@@ -160,15 +130,15 @@ function Agents({ fleet }) {
           const pressed = group === key;
           return (
             (size > 0 || pressed) &&
-            html`<button type="button" class=${key} aria-pressed=${pressed} onClick=${() => choice.set({ group: pressed ? "" : key })}>
+            html`<button type="button" class=${key} aria-pressed=${pressed} onClick=${() => selection.set({ group: pressed ? "" : key })}>
               ${size} ${label}
             </button>`
           );
         })}
         ${fleet.tree &&
-        html`<button type="button" aria-pressed=${tree} onClick=${() => choice.set({ tree: !tree })}>as a tree</button>`}
+        html`<button type="button" aria-pressed=${tree} onClick=${() => selection.set({ tree: !tree })}>as a tree</button>`}
       </div>
-      <p role="status" class="found">${words.length || group ? `${found.length} of ${all.length} agents` : `${all.length} agents`}</p>
+      <p role="status" class="found">${!selection.isWhole ? `${found.length} of ${all.length} agents` : `${all.length} agents`}</p>
     </div>
     <div role="table" aria-label="Agents" aria-rowcount=${items.length + 1} class="agents"
       onPointerEnter=${() => (held.current = true)} onPointerLeave=${() => (held.current = false)}>
@@ -199,5 +169,6 @@ export function FleetPage({ fleet }) {
     <${Facts} fleet=${fleet} />
     <${Questions} fleet=${fleet} questions=${fleet.questions} named=${true} />
     <${Agents} fleet=${fleet} />
+    <${History} fleet=${fleet} />
   `;
 }

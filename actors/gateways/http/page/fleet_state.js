@@ -6,6 +6,16 @@ import { now } from "./format.js";
 const PAUSE = 200; // ms between two renderings, however fast the changes come
 const QUESTIONS_PAUSE = 400; // ms between two looks at the open questions
 const RATE_SECONDS = 10;
+const COST_SECONDS = 10;
+const KEPT = 60; // parts of the history of an agent
+
+/** What the fleet has cost today, by its own account or by those of its agents. */
+export function costToday({ facts, agents }) {
+  if (facts.cost_today_usd != null) return facts.cost_today_usd;
+  let sum = 0;
+  for (const agent of agents.values()) sum += agent.cost_today_usd ?? agent.cost_usd ?? 0;
+  return sum;
+}
 
 export class FleetState {
   constructor() {
@@ -13,7 +23,8 @@ export class FleetState {
     this.agents = new Map();
     this.tree = null;
     this.questions = [];
-    this.incidents = []; // restarts and limits that were seen while this page was open
+    this.history = new Map(); // of each agent: its states and restarts, as far as this page has seen them
+    this.costs = []; // of the day, from time to time
     this.connection = { state: "connecting" };
     this.version = 0;
     this.notice = "";
@@ -98,18 +109,32 @@ export class FleetState {
         this.agents.set(data.name, data);
         if (data.approvals || before?.approvals) this.#lookAtQuestions();
       } else if (event === "tree") this.tree = data;
+      else if (event === "fleet") Object.assign(this.facts, data);
       else if (event === "snapshot") await this.#takeSnapshot();
       if (id !== null) this.#sequence = Math.max(id, this.#sequence);
     }
     this.#changed();
   }
 
+  /** Note what became of an agent, for the history. */
   #note(before, agent) {
-    if (before && agent.restarts > before.restarts)
-      this.incidents.push({ agent: agent.name, at: agent.started ?? now(), what: "restart", why: agent.last_exit ?? "" });
-    if (agent.state === "parked" && before?.state !== "parked")
-      this.incidents.push({ agent: agent.name, at: agent.since ?? now(), until: agent.until, what: "limit", why: agent.evidence });
-    if (this.incidents.length > 1000) this.incidents.splice(0, 100);
+    const parts = this.history.get(agent.name) ?? [];
+    this.history.set(agent.name, parts);
+    const at = agent.since ?? now();
+    if (before && agent.restarts > before.restarts) parts.push({ what: "restart", from: agent.started ?? now(), why: agent.last_exit ?? "" });
+    const open = parts.findLast((part) => part.what !== "restart");
+    if (open?.what === agent.state && open.to === null) return;
+    if (open) open.to ??= at;
+    parts.push({ what: agent.state, from: at, to: null, why: agent.evidence });
+    if (parts.length > KEPT) parts.splice(0, KEPT / 4);
+  }
+
+  /** Note what the day has cost until now, at most each `COST_SECONDS`. */
+  #noteCost() {
+    const last = this.costs.at(-1);
+    if (this.facts === null || (last && now() - last.at < COST_SECONDS)) return;
+    this.costs.push({ at: now(), cost: costToday(this) });
+    if (this.costs.length > 2000) this.costs.splice(0, 500);
   }
 
   async #lookAtQuestions() {
@@ -144,6 +169,7 @@ export class FleetState {
     this.#timer = null;
     this.#last = performance.now();
     this.version += 1;
+    this.#noteCost();
     let tokens = 0;
     for (const agent of this.agents.values()) tokens += agent.tokens ?? 0;
     this.#samples.push({ at: now(), tokens });

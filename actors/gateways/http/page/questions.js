@@ -39,34 +39,36 @@ export function inputText(input) {
   return parts.join("\n");
 }
 
-function Choices({ question, chosen, choose }) {
-  const kind = question.multiple ? "checkbox" : "radio";
+/** A question to the person: its options, or an answer of one's own. */
+function Choices({ question, answer, give }) {
+  const { text, header, options, multiple } = question;
+  const chosen = multiple ? answer.split(", ").filter(Boolean) : [answer];
   const pick = (label) =>
-    choose(
-      !question.multiple ? [label] : chosen.includes(label) ? chosen.filter((one) => one !== label) : [...chosen, label],
-    );
+    give(!multiple ? label : (chosen.includes(label) ? chosen.filter((one) => one !== label) : [...chosen, label]).join(", "));
   return html`<fieldset>
-    <legend>${question.text}</legend>
-    ${question.options.map(
+    <legend>${header && `${header}: `}${text}</legend>
+    ${options.map(
       ({ label, description }) => html`<label class="option">
-        <input type=${kind} name=${question.text} checked=${chosen.includes(label)} onChange=${() => pick(label)} />
+        <input type=${multiple ? "checkbox" : "radio"} checked=${chosen.includes(label)} onChange=${() => pick(label)} />
         <span>${label} ${description && html`<small>${description}</small>`}</span>
       </label>`,
     )}
+    <label class="reason">Answer<input value=${answer} onInput=${(event) => give(event.target.value)} /></label>
   </fieldset>`;
 }
 
 function Question({ question, fleet, named }) {
   useClock();
   const [run, pending, problem] = useAction();
-  const [answers, answer] = useState([]);
+  const asked = question.questions ?? [];
+  const [answers, answer] = useState(asked.map(() => ""));
   const reason = useRef(null);
   const box = useRef(null);
   const path = `${agentPath(question.agent, "approvals")}/${encodeURIComponent(question.id)}`;
   const decide = (decision) =>
     run(async () => {
       const message = reason.current.value;
-      const more = answers.length && decision !== "deny" ? { answers } : {};
+      const more = asked.length && decision !== "deny" ? { answers } : {};
       try {
         await post(path, { decision, message: decision === "deny" ? message : "", ...more });
       } catch (error) {
@@ -90,12 +92,14 @@ function Question({ question, fleet, named }) {
       ${Number.isFinite(left) && html`<small class=${left < 60 ? "soon" : ""}>${duration(left)} left</small>`}
     </h3>
     ${question.description && html`<p>${question.description}</p>`}
-    ${diff ? html`<${Diff} text=${diff} />` : html`<pre tabindex="0" aria-label="Input">${inputText(question.input)}</pre>`}
-    ${question.question && html`<${Choices} question=${question.question} chosen=${answers} choose=${answer} />`}
+    ${asked.map(
+      (each, at) => html`<${Choices} question=${each} answer=${answers[at]} give=${(text) => answer(answers.with(at, text))} />`,
+    )}
+    ${asked.length ? "" : diff ? html`<${Diff} text=${diff} />` : html`<pre tabindex="0" aria-label="Input">${inputText(question.input)}</pre>`}
     <div class="answers">
       ${(question.choices ?? ["allow", "deny"]).map(
         (choice) => html`<button type="button" class=${choice} disabled=${pending} onClick=${() => decide(choice)}>
-          ${LABELS[choice] ?? choice}
+          ${asked.length && choice === "allow" ? "Answer" : (LABELS[choice] ?? choice)}
         </button>`,
       )}
       <label class="reason">Reason<input ref=${reason} placeholder="for a denial; the agent reads it" /></label>

@@ -12,12 +12,14 @@ const QUIET = new Set(["answered", "steered", "started", "tool_requested", "hook
 /** The items of a conversation. Each has a `key` that stays, and a `version` that changes with it. */
 export class Transcript {
   items = [];
+  first = null; // the position of its first event
   #key = 0;
   #tools = new Map();
   #open = new Map(); // text that is being written, by its author
 
   clear() {
     this.items = [];
+    this.first = null;
     this.#tools.clear();
     this.#open.clear();
   }

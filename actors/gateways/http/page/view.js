@@ -67,9 +67,8 @@ export const Trouble = ({ text }) => text && html`<p class="trouble" role="alert
 
 /** The state of an agent: the colour is that of its group, the shape says whether its process lives. */
 export const State = ({ agent }) => html`<span class=${`state ${groupOf(agent).key}`}
-  ><span class="mark" aria-hidden="true">${isAlive(agent) ? "●" : "○"}</span> ${
-    agent.approvals > 0 ? "needs you" : agent.state
-  }</span>`;
+  ><i class=${isAlive(agent) ? "mark alive" : "mark"}></i>${agent.approvals > 0 ? "needs you" : agent.state}</span
+>`;
 
 /** A button that has to be pressed twice: the second press within some seconds does it. */
 export function Sure({ label, sure, action, disabled }) {

@@ -35,6 +35,9 @@ async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice_at
             assert rest[:-1] == whole[seen + 1 :]
             since = await server.read(f"/agents/a/events?follow=false&since={seen}")
             assert since[:-1] == whole[seen:]
+            tail = await server.read(f"/agents/a/events?follow=false&tail={seen}")
+            assert tail[:-1] == whole[len(whole) - seen :]
+        assert (await server.read("/agents/a/events?follow=false&tail=1000"))[:-1] == whole
 
 
 async def test_a_follower_sees_what_comes_from_now_on() -> None:
