@@ -24,6 +24,15 @@ from tests.actors.spoken import CUT
 from tests.protocols.lines import INIT, assistant, delta, ended, line, reply, text
 
 EDIT = {"file_path": "notes.md", "old_string": "half\n", "new_string": "whole\n"}
+COLOURS = {
+    "questions": [
+        {
+            "question": "Which colour?",
+            "header": "Paint",
+            "options": [{"label": "red", "description": "as a fire"}, {"label": "blue", "description": ""}],
+        }
+    ]
+}
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
 TOOLS = (
     assistant({"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make test"}}),
@@ -37,11 +46,12 @@ TOOLS = (
 
 
 class Agent:
-    """Does what its prompt says: `edit` asks first, `stream` writes what `say` gives it, `tools` uses some, `crash` ends it."""
+    """Does what its prompt says: `edit` and `choose` ask first, `stream` writes what `say` gives it, `tools` uses some, `crash` ends it."""
 
     def __init__(self) -> None:
         self.say, self._texts = trio.open_memory_channel[str](100)
         self.answers: list[dict[str, Any]] = []
+        self._asked = 0
 
     async def live(self, side: PeerStreams) -> int | None:
         """Its whole life."""
@@ -70,13 +80,9 @@ class Agent:
         await side.send_all(INIT)
         match prompt:
             case "edit":
-                request = {
-                    "subtype": "can_use_tool",
-                    "tool_name": "Edit",
-                    "input": EDIT,
-                    "tool_use_id": "t",
-                }
-                await side.send_all(line(type="control_request", request_id="q 1", request=request))
+                await self._ask(side, "Edit", EDIT)
+            case "choose":
+                await self._ask(side, "AskUserQuestion", COLOURS)
             case "stream":
                 whole = ""
                 async for part in self._texts:
@@ -94,6 +100,11 @@ class Agent:
             case _:
                 await side.send_all(assistant(text(f"You asked: {prompt}")))
                 await self._end(side, prompt)
+
+    async def _ask(self, side: PeerStreams, tool: str, taken: dict[str, Any]) -> None:
+        self._asked += 1
+        request = {"subtype": "can_use_tool", "tool_name": tool, "input": taken, "tool_use_id": "t"}
+        await side.send_all(line(type="control_request", request_id=f"q {self._asked}", request=request))
 
     async def _end(self, side: PeerStreams, result: str) -> None:
         await side.send_all(ended(subtype="success", is_error=False, result=result, total_cost_usd=0.5))

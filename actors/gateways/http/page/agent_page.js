@@ -49,14 +49,23 @@ function useTranscript(name, host, incarnation, whole) {
 
 function Actions({ agent, fleet }) {
   const [run, pending, problem] = useAction();
-  const act = (verb) => run(() => post(agentPath(agent.name, verb)).then((record) => fleet.say(`${agent.name}: ${record.fate ?? record.state}`)));
+  const act = (verb, body) => run(() => post(agentPath(agent.name, verb), body).then((record) => fleet.say(`${agent.name}: ${record.fate ?? record.state}`)));
   const down = !isAlive(agent);
+  const held = agent.evidence.startsWith("by the operator");
   return html`<div class="actions" role="group" aria-label="Actions">
       ${BUSY.includes(agent.state) && html`<button type="button" disabled=${pending} onClick=${() => act("interrupt")}>Interrupt</button>`}
       ${down
         ? html`<button type="button" disabled=${pending} onClick=${() => act("start")}>Start</button>`
         : html`<${Sure} label="Stop" sure="Really stop?" disabled=${pending} action=${() => act("stop")} />`}
       ${!down && html`<${Sure} label="Restart" sure="Really restart?" disabled=${pending} action=${() => act("restart")} />`}
+      ${held && html`<button type="button" disabled=${pending} onClick=${() => act("unpark")}>Let it go</button>`}
+      ${agent.state === "failed" && html`<button type="button" disabled=${pending} onClick=${() => act("reset")}>Reset</button>`}
+      ${!down &&
+      html`<details class="more">
+        <summary>More</summary>
+        ${!held && html`<button type="button" disabled=${pending} onClick=${() => act("park", { reason: "from the page" })}>Park</button>`}
+        <${Sure} label="Kill" sure="Really kill?" disabled=${pending} action=${() => act("kill")} />
+      </details>`}
     </div>
     <${Trouble} text=${problem} />`;
 }
@@ -122,7 +131,7 @@ function Composer({ agent, fleet, transcript }) {
 export function AgentPage({ fleet, name }) {
   const agent = fleet.agents.get(name);
   const [whole, showWhole] = useState(false);
-  const [transcript, version, link] = useTranscript(name, fleet.facts?.since, agent?.incarnation, whole);
+  const [transcript, version, link] = useTranscript(name, fleet.host, agent?.incarnation, whole);
   if (agent === undefined)
     return html`<p>${fleet.facts === null ? "waiting for the host …" : html`There is no agent ${name}. <a href="#/">The fleet</a>`}</p>`;
   return html`

@@ -20,6 +20,7 @@ export function costToday({ facts, agents }) {
 export class FleetState {
   constructor() {
     this.facts = null; // of the fleet itself
+    this.host = 1; // counts the hosts that this page has seen
     this.agents = new Map();
     this.tree = null;
     this.questions = [];
@@ -110,7 +111,10 @@ export class FleetState {
         if (data.approvals || before?.approvals) this.#lookAtQuestions();
       } else if (event === "tree") this.tree = data;
       else if (event === "fleet") Object.assign(this.facts, data);
-      else if (event === "snapshot") await this.#takeSnapshot();
+      else if (event === "snapshot") {
+        this.host += 1; // that number is of an earlier one
+        await this.#takeSnapshot();
+      }
       if (id !== null) this.#sequence = Math.max(id, this.#sequence);
     }
     this.#changed();

@@ -5,7 +5,7 @@ import { agentPath, post } from "./api.js";
 import { duration, now } from "./format.js";
 import { Trouble, useAction, useClock } from "./view.js";
 
-const LABELS = { allow: "Allow", deny: "Deny", always: "Always allow" };
+const LABELS = { allow: "Allow", always: "Always allow", deny: "Deny" };
 const MORE_TIME = 3600;
 
 /** The lines of a unified difference, each in its colour and with its sign, which is there for those who see no colours. */
@@ -60,7 +60,7 @@ function Choices({ question, answer, give }) {
 function Question({ question, fleet, named }) {
   useClock();
   const [run, pending, problem] = useAction();
-  const asked = question.questions ?? [];
+  const asked = question.questions;
   const [answers, answer] = useState(asked.map(() => ""));
   const reason = useRef(null);
   const box = useRef(null);
@@ -80,6 +80,7 @@ function Question({ question, fleet, named }) {
       await fleet.refreshQuestions();
       (next ?? document.querySelector("main")).focus({ preventScroll: true });
     });
+  const extend = () => run(() => post(`${path}/deadline`, { seconds: MORE_TIME }).then(() => fleet.refreshQuestions()));
   const diff = question.diff ?? diffOf(question.input);
   const left = question.deadline - now();
   const id = `question-${encodeURIComponent(`${question.agent}-${question.id}`)}`;
@@ -97,17 +98,15 @@ function Question({ question, fleet, named }) {
     )}
     ${asked.length ? "" : diff ? html`<${Diff} text=${diff} />` : html`<pre tabindex="0" aria-label="Input">${inputText(question.input)}</pre>`}
     <div class="answers">
-      ${(question.choices ?? ["allow", "deny"]).map(
-        (choice) => html`<button type="button" class=${choice} disabled=${pending} onClick=${() => decide(choice)}>
-          ${asked.length && choice === "allow" ? "Answer" : (LABELS[choice] ?? choice)}
-        </button>`,
+      ${Object.entries(LABELS).map(
+        ([choice, label]) =>
+          question.choices.includes(choice) &&
+          html`<button type="button" class=${choice} disabled=${pending} onClick=${() => decide(choice)}>
+            ${asked.length && choice === "allow" ? "Answer" : label}
+          </button>`,
       )}
       <label class="reason">Reason<input ref=${reason} placeholder="for a denial; the agent reads it" /></label>
-      ${question.choices &&
-      html`<button type="button" class="quiet" disabled=${pending}
-        onClick=${() => run(() => post(`${path}/deadline`, { seconds: MORE_TIME }).then(() => fleet.refreshQuestions()))}>
-        1 h more
-      </button>`}
+      <button type="button" class="quiet" disabled=${pending} onClick=${extend}>1 h more</button>
     </div>
     <${Trouble} text=${problem} />
   </section>`;

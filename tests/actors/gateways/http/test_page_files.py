@@ -58,6 +58,11 @@ def test_the_whole_page_is_small() -> None:
     assert sum(sizes.values()) <= LIMIT, sizes
 
 
+def test_the_page_names_each_of_its_modules_so_that_they_come_at_once() -> None:
+    text = (FOLDER / "index.html").read_text(encoding="utf-8")
+    assert {path.name for path in FOLDER.glob("*.js")} == {*re.findall(r'"static/(\w+\.js)"', text)}
+
+
 def test_no_file_of_the_page_has_inline_code_or_another_host() -> None:
     for path in FOLDER.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
