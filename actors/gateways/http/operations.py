@@ -66,7 +66,9 @@ TURN = Parameter("id", "path", "The turn's id.", WORD)
 SESSION = Parameter("id", "path", "The session's name.", {"type": "string", "pattern": r.SESSION})
 APPROVAL = Parameter("id", "path", "The approval's id.", WORD)
 SINCE = Parameter("since", "query", "The position of the first event; default: new events only.", NUMBER)
-TAIL = Parameter("tail", "query", "Begin with so many events before the end of the log, without `since`.", NUMBER)
+TAIL = Parameter(
+    "tail", "query", "Begin with so many events before the end of the log, without `since`.", NUMBER
+)
 LAST = Parameter(
     "Last-Event-ID",
     "header",
