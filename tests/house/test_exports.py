@@ -87,7 +87,16 @@ def test_every_public_method_is_documented(name: str) -> None:
 
 
 SERVING = ("gateways", "operations", "serving", "setup", "web_server")
-EXTRAS = ("mcp", "starlette", "hypercorn", "pydantic", "httpx", "jsonschema_rs", "prometheus_client")
+EXTRAS = (
+    "mcp",
+    "starlette",
+    "hypercorn",
+    "pydantic",
+    "httpx",
+    "jsonschema_rs",
+    "prometheus_client",
+    "textual",
+)
 NAMED = """
 import sys, proctor
 before = set(sys.modules)

@@ -12,6 +12,10 @@ INFINITIES = {"math.inf", "inf"}
 # (file, function): why a thread of its own
 THREADS: dict[tuple[str, str], str] = {
     ("src/proctor/cli/log.py", "BackgroundHandler.emit"): "a stderr that nobody reads holds up no agent",
+    (
+        "src/proctor/cli/top/feed.py",
+        "_start_thread",
+    ): "the clients of a view block: a host that hangs delays no key",
     ("actors/operations/loop_watch.py", "LoopWatch.installed"): "looks at the loop while a task holds it",
     ("actors/store/sqlite.py", "Store.open"): "the store's writer: it lives as long as the store",
 }

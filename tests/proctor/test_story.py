@@ -54,7 +54,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def story(fleet: Fleet, clock: Clock) -> FleetNarrator:
-    return FleetNarrator(fleet, clock, lambda: 1000.0)
+    return FleetNarrator.of_fleet(fleet, clock, lambda: 1000.0)
 
 
 def restarting(path: str = "team/a", why: ExitReason = KILLED) -> e.ChildRestarting:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from proctor.cli.exit_status import DEADLINE, FAILED, LIMITED
 
@@ -139,12 +139,26 @@ def _peer_of(connection: socket.socket) -> int:
     return pid
 
 
+def agent_path(name: str, rest: str) -> str:
+    """The path of a request about an agent."""
+    return f"/agents/{quote(name, safe='')}/{rest}"
+
+
 class Client:
     """A client of one host. `timeout` in seconds, for each answer."""
 
     def __init__(self, host: Host, timeout: float = TIMEOUT) -> None:
         self.host = host
         self._timeout = min(timeout, LONGEST)
+        self._connection: socket.socket | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """End the request that goes on, from another thread; it raises `ControlError`. No other one is sent."""
+        self._closed = True
+        if (connection := self._connection) is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def get(self, path: str) -> Any:
         """The record at `path`. Raises `ControlError`."""
@@ -208,6 +222,9 @@ class Client:
                 _connected(self.host.path, self._timeout) as connection,
                 connection.makefile("rb") as response,
             ):
+                self._connection = connection
+                if self._closed:
+                    raise ControlError("the client is closed")
                 connection.sendall(_request(method, path, body, accept))
                 # a restart may take minutes; a host that answers nothing else meanwhile hangs
                 while patient and not select.select([connection], [], [], self._timeout)[0]:
@@ -222,6 +239,8 @@ class Client:
             raise ControlError(self._why_closed()) from error
 
     def _why_closed(self) -> str:
+        if self._closed:
+            return "the client is closed"
         # of a process that is killed some connections close before others
         if wait_ended(self.host, ENDING):
             return f"{self._named} has ended; start the fleet again with proctor up"

@@ -21,7 +21,7 @@ class SupervisorLogger:
     """Logs the events of one fleet with `logger`, and updates `unavailable` from them."""
 
     def __init__(self, fleet: Fleet, unavailable: UnavailableAgents, logger: logging.Logger) -> None:
-        self.narrator = FleetNarrator(fleet, trio.current_time, time.time)
+        self.narrator = FleetNarrator.of_fleet(fleet, trio.current_time, time.time)
         self._unavailable = unavailable
         self._log = logger
 

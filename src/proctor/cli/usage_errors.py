@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "http": ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client"),
     "mcp": ("mcp", "jsonschema_rs"),
+    "top": ("textual",),
 }
 """Extra → the packages that its commands import."""
 

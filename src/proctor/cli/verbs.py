@@ -41,6 +41,7 @@ LIMIT = _word("--timeout", dest="limit", default="none", help="Time limit, such 
 VERBS: Mapping[str, Verb] = {
     "ls": Verb("List the fleets that run on this machine.", (OUTPUT, TIMEOUT)),
     "ps": Verb("List the agents of a fleet; those that need somebody come first.", (FLEET, OUTPUT, TIMEOUT)),
+    "top": Verb("Watch a fleet in the terminal, and answer its agents.", (FLEET, TIMEOUT)),
     "tree": Verb("Show the supervisors and agents of a fleet as a tree.", (FLEET, TIMEOUT)),
     "describe": Verb("Show all that is known of an agent.", (AGENT, OUTPUT, TIMEOUT)),
     "logs": Verb(

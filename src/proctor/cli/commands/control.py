@@ -19,26 +19,22 @@ from proctor.cli.control_client import (
     TIMEOUT,
     Client,
     ControlError,
-    Event,
     Host,
+    agent_path,
     problem_of,
     running_hosts,
     wait_ended,
 )
 from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
+from proctor.cli.loading import loading
+from proctor.cli.ui.need import AT_REST, need
 from proctor.cli.ui.text import WHOLE, aligned, money, one_line, printable, tool_use
-from proctor.cli.usage_errors import complain
+from proctor.cli.usage_errors import complain, missing_of
 
 Record = Mapping[str, Any]
 Row = tuple[str, ...]
 Column = str | Callable[[Record], str]
 """A field of a record, or a function that makes the text of a cell."""
-NEED = (
-    "blocked", "stalled", "failed", "backoff", "parked", "working", "starting", "stopping", "idle", "done", "stopped",
-)  # fmt: skip
-"""The states in the order in which they need somebody."""
-AT_REST = ("idle", "done", "failed", "stopped")
-"""The states of an agent that has nothing to do."""
 AT_FAULT = ("parked", "backoff", "failed")
 """The states whose reason the operator of an agent has to know."""
 
@@ -65,7 +61,7 @@ class Place(NamedTuple):
 
     def at(self, rest: str) -> str:
         """The path of a request about it."""
-        return f"/agents/{quote(self.name, safe='')}/{rest}"
+        return agent_path(self.name, rest)
 
 
 def control_command(name: str, options: Namespace) -> int:
@@ -186,9 +182,25 @@ def _ps(options: Namespace) -> int:
     return _show(options.output, agents, columns)
 
 
+def _top(options: Namespace) -> int:
+    if missing := missing_of("top"):
+        complain(missing)
+        return USAGE
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        complain("top needs a terminal; proctor ps lists the agents")
+        return USAGE
+    host = fleet_of(options).host
+    with loading():
+        from proctor.cli.top.app import TopApp
+        from proctor.cli.top.feed import Feed
+
+    app = TopApp(Feed(host, options.timeout))
+    app.run()
+    return app.return_code or OK
+
+
 def _need(agent: Record) -> tuple[int, str]:
-    state = "blocked" if agent["approvals"] else agent["state"]
-    return (NEED.index(state) if state in NEED else 0), agent["name"]
+    return need(agent["state"], agent["approvals"]), agent["name"]
 
 
 def _approvals(options: Namespace) -> int:
@@ -370,30 +382,18 @@ def _logs(options: Namespace) -> int:
     lines = _raw_lines if options.raw else _event_lines(place.name)
     for event in place.client.stream("GET", path):
         if event.kind != "end":
-            _write(lines(event))
+            _write(lines(event.data))
     return OK
 
 
-def _raw_lines(event: Event) -> Sequence[str]:
-    return [json.dumps(event.data)]
+def _raw_lines(event: Record) -> Sequence[str]:
+    return [json.dumps(event)]
 
 
-def _event_lines(agent: str) -> Callable[[Event], Sequence[str]]:
-    """The lines of events as `up` shows them."""
-    import msgspec
+def _event_lines(agent: str) -> Callable[[Record], Sequence[str]]:
+    from proctor.cli.ui.event_lines import event_lines  # the other verbs start without what it loads
 
-    from proctor.actors.fleet.fleet import Fleet
-    from proctor.cli.ui.fleet_log import AgentSummary, FleetNarrator
-    from proctor.protocols.vocabulary import AnyEvent
-
-    narrator = FleetNarrator(Fleet(), time.monotonic, time.time)
-    narrator.agents[agent] = AgentSummary()
-
-    def lines(event: Event) -> Sequence[str]:
-        decoded: Any = msgspec.convert(event.data, AnyEvent)
-        return [line.text for line in narrator.of_agent(agent, [decoded])]
-
-    return lines
+    return event_lines(agent)
 
 
 # -- fleets
@@ -452,6 +452,7 @@ def _down(options: Namespace) -> int:
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "ls": _ls,
     "ps": _ps,
+    "top": _top,
     "tree": _tree,
     "describe": _describe,
     "logs": _logs,

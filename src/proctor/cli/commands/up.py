@@ -99,7 +99,7 @@ class Command:
         self._unavailable = UnavailableAgents(fleet, record)
         self._record = record
         self._errors = errors
-        self._narrator = FleetNarrator(fleet, trio.current_time, time.time)
+        self._narrator = FleetNarrator.of_fleet(fleet, trio.current_time, time.time)
         self._members = dict(fleet.members(fleet.name))
         self._names = names = {path: member.name for path, member in self._members.items()}
         self._reload = FleetReload(

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import attrs
 
 from proctor.actors.durations import format_duration
-from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.outcomes import Answer
 from proctor.cli.ui.text import last_line, money, one_line, until
 from proctor.cli.ui.transcript import SILENT_NOTICES, VOID, line_of
@@ -22,6 +21,9 @@ from proctor.runtime import events as e
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash, ExitReason, Killed, is_clean
 from proctor.runtime.spec import Flags
+
+if TYPE_CHECKING:
+    from proctor.actors.fleet.fleet import Fleet  # takes longer to load than all the rest
 
 Tone = Literal["plain", "good", "bad", "faint"]
 
@@ -81,16 +83,22 @@ def describe_exit(ended: ExitReason) -> str:
 
 
 class FleetNarrator:
-    """Writer of the lines of one fleet. `now` gives seconds on the run's clock, `wall` Unix seconds."""
+    """Writer of the lines of one fleet by its name. `now` gives seconds on the run's clock, `wall` Unix seconds."""
 
-    def __init__(self, fleet: Fleet, now: Callable[[], float], wall: Callable[[], float]) -> None:
+    def __init__(self, root: str, now: Callable[[], float], wall: Callable[[], float]) -> None:
         self.agents = dict[str, AgentSummary]()
         self.gave_up: str | None = None
-        self._root = fleet.name
+        self._root = root
         self._now, self._wall = now, wall
         self._restarts_apart: dict[str, RestartCounter] = {}
         self._restarts = dict[str, RestartCounter]()
-        self.follow(fleet)
+
+    @classmethod
+    def of_fleet(cls, fleet: Fleet, now: Callable[[], float], wall: Callable[[], float]) -> Self:
+        """The writer that knows the agents and supervisors of a fleet file."""
+        narrator = cls(fleet.name, now, wall)
+        narrator.follow(fleet)
+        return narrator
 
     def follow(self, fleet: Fleet) -> None:
         """Know the agents of another version of the file as well."""
