@@ -234,7 +234,7 @@ async def _with_tree_limits(
     try:
         async with (
             track_processes(),
-            requests_of_tree(store, fellows.overrides) as requests,
+            requests_of_tree(store, fellows) as requests,
             root as supervisor,
         ):
             if requests is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,13 +24,14 @@ from proctor.actors.agent.request import Request
 from proctor.actors.agent.turn import ACKNOWLEDGED, Turn
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
-from proctor.actors.limits.overrides import Overrides
+from proctor.actors.limits.admission import TreeLimits
 from proctor.actors.outcomes import Answer, answer_of
 from proctor.actors.recording.recorded_turn import RecordedTurn, read_turn
 from proctor.actors.store.backend import StoreBackend, StoreError, opened
 from proctor.actors.store.ends import answer_of_end, copy_of, end_with_answer, end_with_error
 from proctor.actors.store.journal import Journal
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest, digest_of
+from proctor.protocols.lenient import decoded_or
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
 from proctor.runtime.processes import ProcessError
@@ -38,6 +39,8 @@ from proctor.runtime.processes import ProcessError
 STORED_REQUESTS: ContextVar[StoredRequests | None] = ContextVar("proctor.stored_requests", default=None)
 SESSION = "session"
 """The fact that is an agent's conversation."""
+RESET = "reset:"
+"""What the facts begin with that are the end of an account's usage limit."""
 TOTAL = "total_cost_usd"
 """The fact that is what the conversation had cost at the end of its last turn: its id, a space, and dollars."""
 MAX_KEY = 200
@@ -152,6 +155,10 @@ class StoredRequests:
         self._keep(name, SESSION, session_id)
         if total_cost_usd is not None:
             self._keep(name, TOTAL, f"{session_id} {total_cost_usd!r}")
+
+    def keep_reset(self, account: str, resets_at: float) -> None:
+        """Keep when the usage limit of an account ends (Unix seconds). Never waits."""
+        self._keep("", f"{RESET}{account}", repr(resets_at))
 
     def _keep(self, name: str, fact: str, value: str) -> None:
         if self._facts.get((name, fact)) != value:
@@ -273,10 +280,12 @@ class StoredRequests:
 
     # -- between two hosts
 
-    async def load(self, overrides: Overrides) -> None:
+    async def load(self, limits: TreeLimits) -> None:
         """Read what an earlier host has left, and end what it left open and what must not be gone on with. Raises `StoreError`."""
         facts = await self._store.facts()
-        overrides.restore(facts, self._store.put)
+        limits.overrides.restore(facts, self._store.put)
+        limits.restore_resets(_resets(facts.get("", {})))
+        limits.keep_reset = self.keep_reset
         self._facts = {
             (agent, fact): value
             for agent, named in facts.items()
@@ -326,12 +335,22 @@ class StoredRequests:
                     self._unsaved.remove(unsaved)
 
 
+def _resets(facts: Mapping[str, str]) -> dict[str, float]:
+    """When the usage limits of accounts end that earlier hosts have met (Unix seconds)."""
+    ends = {
+        fact.removeprefix(RESET): decoded_or(None, float, value.encode())
+        for fact, value in facts.items()
+        if fact.startswith(RESET)
+    }
+    return {account: end for account, end in ends.items() if end is not None}
+
+
 def requests_of_tree(
-    store: StoreBackend | None, overrides: Overrides
+    store: StoreBackend | None, limits: TreeLimits
 ) -> AbstractAsyncContextManager[StoredRequests | None]:
-    """A block for a tree: its agents find its keyed requests in their context, None without a `store`, which keeps the `overrides` as
-    well. Entering opens the store, and raises `StoreError`; leaving closes it."""
-    return _no_requests() if store is None else _kept_requests(store, overrides)
+    """A block for a tree: its agents find its keyed requests in their context, None without a `store`, which keeps what outlives a host of
+    its `limits` as well. Entering opens the store, and raises `StoreError`; leaving closes it."""
+    return _no_requests() if store is None else _kept_requests(store, limits)
 
 
 @asynccontextmanager
@@ -341,11 +360,11 @@ async def _no_requests() -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _kept_requests(store: StoreBackend, overrides: Overrides) -> AsyncGenerator[StoredRequests]:
+async def _kept_requests(store: StoreBackend, limits: TreeLimits) -> AsyncGenerator[StoredRequests]:
     raised: BaseException | None = None
     async with opened(store), trio.open_nursery() as nursery:
         kept = StoredRequests(store, nursery)
-        await kept.load(overrides)
+        await kept.load(limits)
         try:
             with _as_current(kept):
                 yield kept

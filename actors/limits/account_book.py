@@ -42,8 +42,9 @@ class AccountBook:
     ) -> None:
         self.changes = AsyncValue(0)
         """How often something has changed that others wait for, to be raised with each change."""
+        self.budget = budget
+        """The budget that bounds all that is in it."""
         self._whose = whose
-        self._budget = budget
         self._wall = wall
         self._file = None if path is None else BudgetFile(Path(path).expanduser().absolute())
         self._around: AccountBook | None = None
@@ -81,15 +82,10 @@ class AccountBook:
 
     def windows(self) -> Iterator[Spending]:
         """Of the budgets that bound all that is in it: its own, and those of the books around it."""
-        if self._budget is not None:
-            yield self.window(self._whose, self._budget, "")
+        if self.budget is not None:
+            yield self.window(self._whose, self.budget, "")
         if self._around is not None:
             yield from self._around.windows()
-
-    @property
-    def budget(self) -> Budget | None:
-        """The budget that bounds all that is in it."""
-        return self._budget
 
     def spendings(self) -> Collection[Spending]:
         """All windows that are counted here, those of single agents included."""

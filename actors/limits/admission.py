@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from operator import ne
@@ -23,9 +23,9 @@ from trio_util import AsyncValue
 from proctor.actors.durations import format_moment
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.overrides import Overrides
-from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
+from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of, windows_of
 from proctor.actors.plan.account_id import account_of
-from proctor.actors.plan.budgets import Alarm, Budget
+from proctor.actors.plan.budgets import Alarm, Budget, Spending
 from proctor.actors.plan.plan import Plan
 from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
 
@@ -39,6 +39,7 @@ STEP = 1.0
 """Seconds, by half more or less, between two that go on."""
 MAX_RESET_AHEAD = 30 * 86400.0
 """Seconds ahead up to which a limit's reset is plausible."""
+DAY = 86400.0
 MAX_RESET_PAST = 60.0
 """Seconds that a limit's reset may have passed when it is reported."""
 
@@ -159,6 +160,10 @@ class TreeLimits:
     ) -> None:
         self.book = AccountBook(budget=budget, whose="the tree")
         self.overrides = Overrides(self.changed)
+        self.keep_reset: Callable[[str, float], None] | None = None
+        """Keeps when the usage limit of an account ends (Unix seconds) for the next host."""
+        self._budget = budget
+        self._plans: dict[str, tuple[Plan, SpendLimits]] = {}
         self._random = Random(seed)
         self._accounts: dict[str, UsageLimit] = {}
         self._stagger = stagger
@@ -170,8 +175,46 @@ class TreeLimits:
         return self.book.changes
 
     def changed(self) -> None:
-        """Wake the delayed agents: a limit has changed."""
+        """Put what an operator has decided into effect, and wake the delayed agents."""
+        self.book.budget = self.overrides.budget_of("", self._budget)
+        for place, (plan, limits) in self._plans.items():
+            limits.bind(windows_of(plan.name, self.budget_of(place), self.book))
         self.changes.value += 1
+
+    def spend_limits(self, place: str, plan: Plan) -> SpendLimits:
+        """The spending limits of the agent at this place below the root, which an operator may change."""
+        limits = spend_limits_of(plan, self.book)
+        self._plans[place] = (plan, limits)
+        limits.bind(windows_of(plan.name, self.budget_of(place), self.book))
+        return limits
+
+    def budget_of(self, place: str) -> Budget | None:
+        """The budget of an agent's own, "" for that of the tree. Raises KeyError for an agent that has not started yet."""
+        return self.overrides.budget_of(place, self._written(place))
+
+    def spending_of(self, place: str) -> Spending | None:
+        """What was spent under that budget, None without one. Raises KeyError as `budget_of` does."""
+        if (budget := self.budget_of(place)) is None:
+            return None
+        return (
+            next(self.book.windows()) if not place else self.book.window(self._plans[place][0].name, budget)
+        )
+
+    async def set_budget(self, place: str, usd: float, period: float | None) -> None:
+        """Change that budget, or give one to who has none; what is parked for it goes on if it may. Without a `period` (seconds) it stays, or is a day.
+        Raises `BadOption`, KeyError as `budget_of` does, and `StoreError` where the change holds for this host only."""
+        written, now = self._written(place), self.budget_of(place)
+        period = period or (DAY if now is None else now.period)
+        await self.overrides.set_budget(place, Budget(usd, period), written)
+
+    def _written(self, place: str) -> Budget | None:
+        return self._budget if not place else self._plans[place][0].conduct.budget
+
+    def restore_resets(self, resets: Mapping[str, float]) -> None:
+        """Take over the usage limits that an earlier host has met: when each ends (Unix seconds), by account."""
+        for name, resets_at in resets.items():
+            if (seconds := until_reset(resets_at)) is not None and seconds > 0:
+                self.account(name).limited(seconds, trio.current_time())
 
     def account(self, name: str) -> UsageLimit:
         """The usage limit of the account of this name."""
@@ -255,6 +298,8 @@ class Admission:
             return False
         # Before the others are woken: they look at the account at once.
         self._account.limited(seconds, trio.current_time())
+        if self._tree.keep_reset is not None:
+            self._tree.keep_reset(self._account.name, resets_at)
         self._changes.value += 1
         return True
 
@@ -285,7 +330,7 @@ def current_tree_limits() -> TreeLimits:
 
 def admission_for(plan: Plan, path: str, tree: TreeLimits) -> Admission:
     """The limits of the agent at this path of the tree."""
-    limits = spend_limits_of(plan, tree.book)
+    limits = tree.spend_limits(path.partition("/")[2], plan)
     return Admission(path, tree, tree.account(account_of(plan)), limits, waits=plan.conduct.park)
 
 

@@ -1,4 +1,4 @@
-"""What an operator has decided about the agents of a tree: which are held back, and which stay down.
+"""What an operator has decided about the agents of a tree: which are held back, which stay down, and what they may spend.
 
 An agent is known by its place below the root. Where the tree has a store the decisions are kept there, so they outlive its host.
 """
@@ -9,10 +9,14 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+import attrs
 import msgspec
 import trio
 
-HOLD, STOPPED = "hold", "stopped"
+from proctor.actors.plan.budgets import Budget
+from proctor.protocols.lenient import decoded_or
+
+HOLD, STOPPED, BUDGET = "hold", "stopped", "budget"
 """The facts in which a store keeps them."""
 
 Keep = Callable[[str, str, str | None], Awaitable[None]]
@@ -37,6 +41,14 @@ class Hold(msgspec.Struct, frozen=True):
         return math.inf if self.until is None else max(0.0, self.until - time.time())
 
 
+class ChangedBudget(msgspec.Struct, frozen=True):
+    """A budget as it was changed: dollars and seconds. `written`: those of the budget that it was changed from, as the agent's options have it."""
+
+    usd: float
+    period: float
+    written: tuple[float, float] | None = None
+
+
 class Overrides:
     """The decisions about the agents of one tree. `on_change` is called after each one.
 
@@ -47,6 +59,7 @@ class Overrides:
         self._on_change = on_change
         self._holds: dict[str, Hold] = {}
         self._stopped: set[str] = set()
+        self._budgets: dict[str, ChangedBudget] = {}
         self._keep: Keep | None = None
 
     def restore(self, facts: Mapping[str, Mapping[str, str]], keep: Keep) -> None:
@@ -57,6 +70,10 @@ class Overrides:
                 self._holds[agent] = _read(kept[HOLD])
             if STOPPED in kept:
                 self._stopped.add(agent)
+            # one that cannot be read is as one that was not changed
+            if BUDGET in kept and (changed := decoded_or(None, ChangedBudget, kept[BUDGET].encode())):
+                self._budgets[agent] = changed
+        self._on_change()
 
     def hold_of(self, agent: str) -> Hold | None:
         """The hold of an agent that is held back now."""
@@ -66,6 +83,20 @@ class Overrides:
     def is_stopped(self, agent: str) -> bool:
         """Whether an agent stays down until somebody starts it."""
         return agent in self._stopped
+
+    def budget_of(self, agent: str, written: Budget | None) -> Budget | None:
+        """The budget of an agent, "" for the tree, in place of the one that is `written` in its options. A change is over when that is written anew."""
+        changed = self._budgets.get(agent)
+        if changed is None or changed.written != _facts(written):
+            return written
+        if written is None:
+            return Budget(changed.usd, changed.period)
+        return attrs.evolve(written, usd=changed.usd, period=changed.period)
+
+    async def set_budget(self, agent: str, budget: Budget, written: Budget | None) -> None:
+        """Change the budget of an agent, "" for the tree, from the one that is `written` in its options."""
+        self._budgets[agent] = changed = ChangedBudget(budget.usd, budget.period, _facts(written))
+        await self._changed(agent, BUDGET, msgspec.json.encode(changed).decode())
 
     async def hold(self, agent: str, reason: str, until: float | None) -> None:
         """Hold an agent back. A later hold replaces an earlier one."""
@@ -95,6 +126,10 @@ class Overrides:
         self._on_change()
         if self._keep is not None:
             await self._keep(agent, name, value)
+
+
+def _facts(budget: Budget | None) -> tuple[float, float] | None:
+    return None if budget is None else (budget.usd, budget.period)
 
 
 def _read(text: str) -> Hold:

@@ -28,7 +28,7 @@ import trio
 from proctor.actors.errors import BadOption, BudgetExceeded
 from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.plan.account_id import kind_of
-from proctor.actors.plan.budgets import Alarm, Spending, Then
+from proctor.actors.plan.budgets import Alarm, Budget, Spending, Then
 from proctor.actors.plan.plan import Plan
 from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
 
@@ -53,13 +53,17 @@ class SpendLimits:
         most: float | None = None,
     ) -> None:
         self._book = book
-        self.bounded = bool(windows)
-        self._windows = windows
+        self.bind(windows)
         self._name = name
         self._kind = kind
         self._priced = priced
         self._most = most
         self._expense = book.expense(name)
+
+    def bind(self, windows: tuple[Spending, ...]) -> None:
+        """Bound it by these from now on. A turn under way holds nothing of a window that is new."""
+        self.bounded = bool(windows)
+        self._windows = windows
 
     def take(self, event: TurnEnded | Exited | Notice) -> Iterator[tuple[Alarm, str]]:
         """Count what an event tells. Yields each alarm with its text."""
@@ -159,13 +163,17 @@ class SpendLimits:
                 await self._book.changes.wait_value(partial(ne, count))
 
 
+def windows_of(whose: str, budget: Budget | None, book: AccountBook) -> tuple[Spending, ...]:
+    """The windows of a budget of its own, if it has one, and of all budgets around it; `whose` it is in messages."""
+    own = () if budget is None else (book.window(whose, budget),)
+    return (*own, *book.windows())
+
+
 def spend_limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
     """The spending limits on the turns of this plan; `whose` its own budget is in messages (the plan's name)."""
-    budget = plan.conduct.budget
-    own = () if budget is None else (book.window(whose or plan.name, budget),)
     return SpendLimits(
         book,
-        (*own, *book.windows()),
+        windows_of(whose or plan.name, plan.conduct.budget, book),
         plan.name,
         kind=kind_of(plan),
         priced=plan.dialect.can("cost", None),

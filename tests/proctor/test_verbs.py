@@ -262,6 +262,19 @@ def test_an_approval_is_shown_with_its_diff_given_more_time_and_allowed_for_alwa
     once(lambda: up.state("writes") == "idle")
 
 
+def test_a_budget_is_shown_given_and_changed(up: Up) -> None:
+    assert up("budget").out.split("\n")[1].split() == ["demo", "no", "limit"]
+    first = up("budget", "answers", "--usd", "5").out.split("\n")[1]
+    assert first.split() == ["answers", "$0.0000", "$5.0000", "1", "d", "park"]
+    [record] = up.records("budget", "answers", "--per", "2h")
+    assert (record["agent"], record["usd"], record["per"], record["spent_usd"]) == ("answers", 5.0, 7200.0, 0)
+    without = up("budget", "hangs", "--per", "2h")
+    assert (without.status, without.complaint.partition(" (")[0]) == (
+        2,
+        "proctor: --per is the time of a budget: name its dollars too, with --usd",
+    )
+
+
 def test_the_events_of_an_agent_are_shown_as_lines_and_as_they_are(up: Up) -> None:
     up("ask", "answers", "once")
     assert "says: All is well, once" in up("logs", "answers").out.splitlines()

@@ -302,6 +302,34 @@ class Endpoints:
         view.refresh()
         return json_response(r.ApprovalList(approvals=tuple(map(r.approval_record, view.approvals()))))
 
+    # -- budgets
+
+    async def show_budget(self, request: Request) -> Response:
+        return self._budget(self._agent(request))
+
+    async def show_fleet_budget(self, request: Request) -> Response:
+        return self._budget(None)
+
+    async def set_budget(self, request: Request) -> Response:
+        return await self._set_budget(request, self._agent(request))
+
+    async def set_fleet_budget(self, request: Request) -> Response:
+        return await self._set_budget(request, None)
+
+    def _budget(self, agent: Agent | None) -> Response:
+        limits, place = self._gateway.budget_place(agent)
+        name = None if agent is None else agent.name
+        return json_response(r.budget_record(name, limits.spending_of(place)))
+
+    async def _set_budget(self, request: Request, agent: Agent | None) -> Response:
+        body = await self._read_body(request, r.BudgetRequest)
+        limits, place = self._gateway.budget_place(agent)
+        self._gateway.hooks.log(
+            "budget changed", {"agent": agent and agent.name, "usd": body.usd, "per": body.per}
+        )
+        await limits.set_budget(place, body.usd, body.per)
+        return self._budget(agent)
+
     # -- the fleet
 
     async def show_fleet(self, request: Request) -> Response:

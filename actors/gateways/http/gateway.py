@@ -32,7 +32,7 @@ from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT, EncodedEvents
 from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns, ask_with_key
-from proctor.actors.limits.admission import TREE_LIMITS, until_reset
+from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits, until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import CancelSignal, InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
@@ -87,6 +87,7 @@ class Gateway:
     heartbeat: float
     nursery: trio.Nursery
     view: FleetView
+    limits: TreeLimits | None = None
     closing: CancelSignal = attrs.field(factory=CancelSignal)
     encoded_events: EncodedEvents = attrs.field(factory=EncodedEvents)
 
@@ -147,6 +148,20 @@ class Gateway:
         if isinstance(result := results[0], Problem):
             raise result
         return result
+
+    def budget_place(self, agent: Agent | None) -> tuple[TreeLimits, str]:
+        """Where the budget of an agent is, or of the whole tree. Raises `Problem` where there is no such place."""
+        lifecycle, limits = self.hooks.lifecycle, self.limits
+        if lifecycle is None or limits is None or (agent is not None and agent.name not in lifecycle.paths):
+            remedy = "start the server with the supervisor of its agents"
+            raise problem(422, "not-possible", "this server has no budgets of its agents", remedy)
+        place = "" if agent is None else lifecycle.paths[agent.name]
+        try:
+            limits.budget_of(place)
+        except KeyError:
+            detail = f"agent {agent.name if agent else ''!r} has not started yet, so its budget is not known"
+            raise problem(409, "not-started", detail, "ask again when it runs") from None
+        return limits, place
 
     def shut_down(self, grace: float) -> None:
         """Stop the host when running turns have had `grace` seconds. Raises `Problem` when it cannot be stopped from here."""
@@ -246,5 +261,5 @@ async def open_gateway(
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
         limits = TREE_LIMITS.get()
         with FleetView(agents, hooks.lifecycle, hooks.absent, file=hooks.file, limits=limits) as view:
-            yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery, view)
+            yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery, view, limits)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -18,7 +18,7 @@ from proctor.actors.gateways.http.problems import MEDIA_TYPE
 from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.protocols.vocabulary import AnyEvent
 
-Method = Literal["GET", "POST", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 STREAM = "text/event-stream"
 TEXT = "text/plain"
 ResponseKind = type[Any] | str | None
@@ -153,6 +153,14 @@ OPERATIONS: tuple[Operation, ...] = (
               summary="List the open approvals of all agents; `Accept: text/event-stream` follows them: `approval` for each, also when it gets more time, and `settled`."),
     Operation(method="POST", path="/reload", endpoint="reload", body=r.ReloadRequest, errors=(422, 503),
               summary="Read the fleet file again: start what is new, stop what is gone, leave what is the same.", responses={200: (r.ReloadRecord,)}),
+    Operation(method="GET", path="/agents/{name}/budget", endpoint="show_budget", parameters=(NAME,), errors=(409, 422),
+              summary="Show the budget of an agent.", responses={200: (r.BudgetRecord,)}),
+    Operation(method="PUT", path="/agents/{name}/budget", endpoint="set_budget", body=r.BudgetRequest, parameters=(NAME,), errors=(409, 422),
+              summary="Change the budget of an agent, or give it one; what is parked for it goes on if it may.", responses={200: (r.BudgetRecord,)}),
+    Operation(method="GET", path="/budget", endpoint="show_fleet_budget", summary="Show the budget of the whole fleet.",
+              responses={200: (r.BudgetRecord,)}, errors=(422,)),
+    Operation(method="PUT", path="/budget", endpoint="set_fleet_budget", body=r.BudgetRequest, errors=(422, 503),
+              summary="Change the budget of the whole fleet, or give it one.", responses={200: (r.BudgetRecord,)}),
     Operation(method="POST", path="/shutdown", endpoint="shut_down", body=r.ShutdownRequest,
               summary="Stop the host in order, as SIGTERM does, when running turns have had their grace.", responses={202: (r.ShutdownRecord,)}),
     Operation(method="GET", path="/openapi.json", endpoint="document", summary="Return this document.", responses={200: ("application/json",)}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.operations.health import Grade
 from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.plan.budgets import Spending, Then
 from proctor.actors.tools.menus import MenuQuestion
 from proctor.protocols.vocabulary import Ending, Usage
 
@@ -170,6 +172,26 @@ class ShutdownRequest(RequestBody, frozen=True, kw_only=True):
     """The end of the host. `grace`: seconds that running turns have."""
 
     grace: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+
+
+class BudgetRequest(RequestBody, frozen=True, kw_only=True):
+    """A budget: at most `usd` dollars in any `per` seconds; without `per` that stays as it is, or is a day."""
+
+    usd: Annotated[float, msgspec.Meta(gt=0)]
+    per: Seconds | None = None
+
+
+class BudgetRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget: at most `usd` dollars in any `per` seconds, of which `spent_usd` are spent, and what happens `then`; all null without one.
+    `unknown_turns` reported no cost. `until`: when a spent one lets turns begin again (Unix seconds). `agent` is null for that of the fleet."""
+
+    agent: str | None = None
+    usd: float | None = None
+    per: float | None = None
+    then: Then | None = None
+    spent_usd: float | None = None
+    unknown_turns: int = 0
+    until: float | None = None
 
 
 class ShutdownRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,4 +452,21 @@ def _question_record(question: MenuQuestion) -> QuestionRecord:
     options = tuple(OptionRecord(label=label, description=text) for label, text in question.options)
     return QuestionRecord(
         text=question.question, header=question.header, options=options, multiple=question.several
+    )
+
+
+def budget_record(agent: str | None, spending: Spending | None) -> BudgetRecord:
+    """The record of a budget and what was spent under it."""
+    if spending is None:
+        return BudgetRecord(agent=agent)
+    now, budget = trio.current_time(), spending.budget
+    left = spending.frees_in(now)
+    return BudgetRecord(
+        agent=agent,
+        usd=budget.usd,
+        per=budget.period,
+        then=budget.then,
+        spent_usd=round(spending.spent(now), 6),
+        unknown_turns=spending.unknown,
+        until=round(time.time() + left, 3) if left > 0 else None,
     )

@@ -109,6 +109,21 @@ VERBS: Mapping[str, Verb] = {
             TIMEOUT,
         ),
     ),
+    "budget": Verb(
+        "Show or change the budget of a fleet or an agent.",
+        (
+            _word(
+                "agent",
+                nargs="?",
+                help="NAME, the beginning of one, or FLEET/NAME. Default: the whole fleet.",
+            ),
+            _word("--fleet", help="The fleet's name, without an agent. Default: the one that runs."),
+            _word("--usd", type=float, help="Dollars that may be spent in that time."),
+            _word("--per", help="The time, such as 1d. Default: as it is, else a day."),
+            OUTPUT,
+            TIMEOUT,
+        ),
+    ),
     "wait": Verb(
         "Wait until a fleet is idle, or has ended.",
         (

@@ -373,6 +373,34 @@ def _only_approval(place: Place) -> str:
     return str(ids[0])
 
 
+# -- budgets
+
+
+def _budget(options: Namespace) -> int:
+    place = None if options.agent is None else agent_of(options)
+    client = fleet_of(options) if place is None else place.client
+    path = "/budget" if place is None else place.at("budget")
+    if options.usd is None and options.per is None:
+        record = client.get(path)
+    else:
+        per = None if options.per is None else duration(options.per)
+        usd = client.get(path)["usd"] if options.usd is None else options.usd
+        if usd is None:
+            raise ValueError("--per is the time of a budget: name its dollars too, with --usd")
+        record = client.call("PUT", path, {"usd": usd} if per is None else {"usd": usd, "per": per})
+    columns: Mapping[str, Column] = {
+        "BUDGET OF": lambda budget: budget["agent"] or client.host.fleet,
+        "SPENT": lambda budget: money(budget["spent_usd"]),
+        "OF": lambda budget: money(budget["usd"]) or "no limit",
+        "PER": lambda budget: "" if budget["per"] is None else format_duration(budget["per"]),
+        "THEN": "then",
+        "FREE AT": lambda budget: (
+            "" if budget["until"] is None else format_moment(budget["until"], time.time())
+        ),
+    }
+    return _show(options.output, [record], columns)
+
+
 # -- events
 
 
@@ -472,6 +500,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "deny": partial(_decide, "deny"),
     "extend": _extend,
     "reload": _reload,
+    "budget": _budget,
     "wait": _wait,
     "down": _down,
 }
