@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -140,6 +140,10 @@ class StoredRequests:
         if turn.error is not None:
             raise copy_of(turn.error)
         return turn
+
+    async def all(self, agent: str | None = None) -> Sequence[StoredRequest]:
+        """The requests that are kept, in the order in which they were accepted; of one agent, if it is named. Raises `StoreError`."""
+        return await self._store.requests(agent=agent)
 
     def session(self, name: str) -> str | None:
         """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""

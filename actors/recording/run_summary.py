@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import attrs
@@ -81,11 +82,11 @@ def agent_of(folder: Path) -> str:
     return "" if named is None else named["agent"]
 
 
-def recorded_events(folder: Path, *, in_short: bool = False) -> Iterator[v.AnyEvent]:
+def recorded_events(folder: Path, *, in_short: bool = False, since: int = 0) -> Iterator[v.AnyEvent]:
     """The events of a recording in their order, up to one in whose midst its host has died; `in_short`: only those that a
-    summary needs. Raises OSError."""
+    summary needs. The first `since` of them are passed over. Raises OSError."""
     decode = msgspec.json.Decoder(v.AnyEvent).decode
-    for line in _lines(folder):
+    for line in islice(_lines(folder), since, None):
         if in_short and not line.startswith(_SUMMED_UP) and _SENT not in line[:80]:
             continue
         try:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import trio
@@ -27,6 +27,7 @@ from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.fleet_view import write_all_approvals, write_changes
 from proctor.actors.gateways.http.gateway import Gateway
+from proctor.actors.gateways.http.history import requests_of, run_events, run_of, run_record, runs_of
 from proctor.actors.gateways.http.lifecycle import Command
 from proctor.actors.gateways.http.operations import KEY, OPERATIONS, STREAM, body_schemas, openapi
 from proctor.actors.gateways.http.page_files import page_routes
@@ -35,11 +36,14 @@ from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.run_summary import RunSummary
 from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.actors.web_server.exchange import while_connected
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 
+LISTED = 100
+"""Requests or runs in a list, if no other number is asked for."""
 CALL_TIMEOUT = 10.0
 """Seconds to wait for a reply of an agent."""
 
@@ -330,6 +334,40 @@ class Endpoints:
         await limits.set_budget(place, body.usd, body.per)
         return self._budget(agent)
 
+    # -- what was asked and recorded
+
+    async def list_requests(self, request: Request) -> Response:
+        state, limit = request.query_params.get("state"), _limit(request)
+        if state not in (None, *get_args(r.RequestState)):
+            raise problem(
+                400, "bad-parameter", f"state is {state!r}", "send waiting, running or ended", where="state"
+            )
+        agent = request.query_params.get("agent")
+        found = await requests_of(self._gateway.agents, self._gateway.stored, agent)
+        chosen = [one for one in found if state in (None, one.state)]
+        return json_response(r.RequestList(requests=tuple(chosen[:limit])))
+
+    async def list_runs(self, request: Request) -> Response:
+        agent, limit = request.query_params.get("agent"), _limit(request)
+        return json_response(r.RunList(runs=tuple(await runs_of(self._gateway.agents, agent, limit))))
+
+    async def show_run(self, request: Request) -> Response:
+        return json_response(run_record(await self._run(request)))
+
+    async def list_run_events(self, request: Request) -> Response:
+        since = _parse_position(request.query_params.get("since"), "since") or 0
+        run = await self._run(request)
+        try:
+            return json_response(await run_events(run, since))
+        except FileNotFoundError:
+            raise _no_run(run.id) from None
+
+    async def _run(self, request: Request) -> RunSummary:
+        id = request.path_params["id"]
+        if (run := await run_of(self._gateway.agents, id)) is None:
+            raise _no_run(id)
+        return run
+
     # -- the fleet
 
     async def show_fleet(self, request: Request) -> Response:
@@ -444,6 +482,16 @@ def _position(request: Request, log: EventLog) -> int:
         detail = f"position {position} is behind the end of the log, {log.end}: it is from an earlier run of the server"
         raise problem(409, "ahead-of-log", detail, "start again with since=0", where="Last-Event-ID")
     return position
+
+
+def _limit(request: Request) -> int:
+    known = _parse_position(request.query_params.get("limit"), "limit")
+    return LISTED if known is None else known
+
+
+def _no_run(id: str) -> Problem:
+    remedy = "GET /runs lists those that are there"
+    return problem(404, "no-such-run", f"no agent of the fleet has a recorded run {id!r}", remedy, where="id")
 
 
 def _parse_position(text: str | None, where: str) -> int | None:

@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
+from proctor.actors.agent.stored_requests import StoredRequests, current_requests
 from proctor.actors.durations import format_duration
 from proctor.actors.errors import AgentError
 from proctor.actors.gateways.http.fleet_view import FleetView
@@ -88,6 +89,7 @@ class Gateway:
     nursery: trio.Nursery
     view: FleetView
     limits: TreeLimits | None = None
+    stored: StoredRequests | None = None
     closing: CancelSignal = attrs.field(factory=CancelSignal)
     encoded_events: EncodedEvents = attrs.field(factory=EncodedEvents)
 
@@ -261,5 +263,7 @@ async def open_gateway(
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
         limits = TREE_LIMITS.get()
         with FleetView(agents, hooks.lifecycle, hooks.absent, file=hooks.file, limits=limits) as view:
-            yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery, view, limits)
+            yield Gateway(
+                agents, hooks, turns, probes, limit, heartbeat, nursery, view, limits, current_requests()
+            )
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import msgspec
@@ -75,6 +75,11 @@ LAST = Parameter(
     "The position of the last event that was received; takes precedence over `since`.",
     NUMBER,
 )
+FIRST = Parameter("since", "query", "The position of the first event; default: 0.", NUMBER)
+RUN = Parameter("id", "path", "The run's id.", WORD)
+OF_AGENT = Parameter("agent", "query", "Only those of this agent.", WORD)
+OF_STATE = Parameter("state", "query", "Only those in this state.", {"enum": [*get_args(r.RequestState)]})
+MOST = Parameter("limit", "query", "At most so many; default: 100.", {**NUMBER, "default": 100})
 SEQUENCE = Parameter(
     "since", "query", "The number of the last change that is known; default: the last one.", NUMBER
 )
@@ -161,6 +166,14 @@ OPERATIONS: tuple[Operation, ...] = (
               responses={200: (r.BudgetRecord,)}, errors=(422,)),
     Operation(method="PUT", path="/budget", endpoint="set_fleet_budget", body=r.BudgetRequest, errors=(422, 503),
               summary="Change the budget of the whole fleet, or give it one.", responses={200: (r.BudgetRecord,)}),
+    Operation(method="GET", path="/requests", endpoint="list_requests", parameters=(OF_AGENT, OF_STATE, MOST), errors=(400, 503),
+              summary="List the requests of the fleet, of its store and of its queues, the newest first.", responses={200: (r.RequestList,)}),
+    Operation(method="GET", path="/runs", endpoint="list_runs", parameters=(OF_AGENT, MOST), errors=(400,),
+              summary="List the recorded runs of the agents, the newest first.", responses={200: (r.RunList,)}),
+    Operation(method="GET", path="/runs/{id}", endpoint="show_run", parameters=(RUN,), errors=(404,),
+              summary="Show a recorded run.", responses={200: (r.RunRecord,)}),
+    Operation(method="GET", path="/runs/{id}/events", endpoint="list_run_events", parameters=(RUN, FIRST), errors=(400, 404),
+              summary="Return the events of a recorded run, 1000 at most.", responses={200: (r.EventList,)}),
     Operation(method="POST", path="/shutdown", endpoint="shut_down", body=r.ShutdownRequest,
               summary="Stop the host in order, as SIGTERM does, when running turns have had their grace.", responses={202: (r.ShutdownRecord,)}),
     Operation(method="GET", path="/openapi.json", endpoint="document", summary="Return this document.", responses={200: ("application/json",)}),

@@ -16,7 +16,7 @@ from proctor.actors.operations.health import Grade
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan.budgets import Spending, Then
 from proctor.actors.tools.menus import MenuQuestion
-from proctor.protocols.vocabulary import Ending, Usage
+from proctor.protocols.vocabulary import AnyEvent, Ending, Usage
 
 SESSION = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$"
 """The pattern of a session's name, which is part of a path."""
@@ -166,6 +166,67 @@ class FleetRecord(FleetFacts, frozen=True, kw_only=True):
     sequence: int
     agents: tuple[FleetAgentRecord, ...]
     tree: TreeRecord | None = None
+
+
+RequestState = Literal["waiting", "running", "ended"]
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of an agent, with the first 200 characters of its `prompt`. `accepted`, `sent` and `ended` in Unix seconds. `key`: that of one that the
+    fleet's store keeps; only of those is known how they ended."""
+
+    id: str
+    key: str | None = None
+    agent: str
+    prompt: str
+    state: RequestState
+    accepted: float
+    sent: float | None = None
+    ended: float | None = None
+    outcome: str | None = None
+    cost_usd: float | None = None
+    session_id: str | None = None
+
+
+class RequestList(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of the fleet, the newest first."""
+
+    requests: tuple[RequestRecord, ...]
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded run of an agent in the folder `path`. `begun`, and `changed` by its last event, in Unix seconds. `outcome` and `text` are those of
+    its last turn that has ended; `is_in_turn`: another has begun since."""
+
+    id: str
+    agent: str
+    kind: str
+    path: str
+    begun: float
+    changed: float
+    is_running: bool
+    is_in_turn: bool
+    turns: int
+    session_id: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    outcome: Outcome | None = None
+    text: str = ""
+    cost_usd: float | None = None
+
+
+class RunList(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorded runs of the agents of the fleet, the newest first."""
+
+    runs: tuple[RunRecord, ...]
+
+
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of a recorded run from the position `since` on; `next` is that of the following ones, null at the end."""
+
+    since: int
+    next: int | None
+    events: tuple[AnyEvent, ...]
 
 
 class ShutdownRequest(RequestBody, frozen=True, kw_only=True):
