@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from proctor.actors.agent.states import Status as Status
     from proctor.actors.agent.stored_requests import KeyReused as KeyReused
     from proctor.actors.agent.turn import Turn as Turn
+    from proctor.actors.client.connection import HostError as HostError
+    from proctor.actors.client.connection import NoSuchFleet as NoSuchFleet
+    from proctor.actors.client.fleet import Change as Change
+    from proctor.actors.client.fleet import RemoteAgent as RemoteAgent
+    from proctor.actors.client.fleet import RemoteApproval as RemoteApproval
+    from proctor.actors.client.fleet import RemoteFleet as RemoteFleet
+    from proctor.actors.client.fleet import connect as connect
+    from proctor.actors.client.problems import RemoteError as RemoteError
     from proctor.actors.delivery import Delivery as Delivery
     from proctor.actors.errors import AgentError as AgentError
     from proctor.actors.errors import AskInterrupted as AskInterrupted
@@ -175,6 +183,9 @@ _NAMES: Mapping[str, str] = {
     "proctor.actors.agent.states": "Status",
     "proctor.actors.agent.stored_requests": "KeyReused",
     "proctor.actors.agent.turn": "Turn",
+    "proctor.actors.client.connection": "HostError NoSuchFleet",
+    "proctor.actors.client.fleet": "Change RemoteAgent RemoteApproval RemoteFleet connect",
+    "proctor.actors.client.problems": "RemoteError",
     "proctor.actors.delivery": "Delivery",
     "proctor.actors.errors": """
         AgentError AskInterrupted AskNotSent AskTimeout BadOption BudgetExceeded CompletionError

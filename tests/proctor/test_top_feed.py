@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli.control_client import running_hosts
+from proctor.actors.client.sockets import running_hosts
 from proctor.cli.top.board import Board
 from proctor.cli.top.feed import Feed
 from tests.proctor.command import once, running

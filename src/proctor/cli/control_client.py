@@ -11,27 +11,19 @@ import math
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from proctor.actors.client.sockets import SILENCE, TIMEOUT, Host, connected, host_at
 from proctor.cli.exit_status import DEADLINE, FAILED, LIMITED
 
-TIMEOUT = 10.0
-"""Seconds in which a host must answer."""
-SILENCE = 40.0
-"""Seconds without a byte after which a stream is given up; its host sends a comment every 15 seconds."""
-SUFFIX = ".sock"
-LONGEST_PATH = 107
-"""Bytes in the path of a Unix socket; a limit of the system."""
 ENDING = 2.0
 """Seconds in which a host that closes its connections has ended, if it does."""
 LOOK = 0.05
 """Seconds between two looks for a socket that is to go."""
-_CREDENTIALS = struct.Struct("3i")
 LONGEST = 1e6
 """Seconds of the longest wait; a time limit beyond it is none."""
 STATUSES: Mapping[int, int] = {429: LIMITED, 504: DEADLINE}
@@ -52,91 +44,11 @@ class ControlError(Exception):
         self.status = status
 
 
-class Host(NamedTuple):
-    """A running host: the name of its fleet, its socket and its process."""
-
-    fleet: str
-    path: str
-    pid: int
-
-
 class Event(NamedTuple):
     """A server-sent event."""
 
     kind: str
     data: Any
-
-
-def running_hosts() -> list[Host]:
-    """The hosts that run, by the name of their fleet. A socket of a dead host is left out."""
-    return sorted(_hosts_in(*_usual_folders()) or _hosts_in(_folder_without_home()))
-
-
-def _usual_folders() -> list[str]:
-    """The folders in which hosts of this user put their sockets: with a login session, and without one."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return [*([os.path.join(runtime, "proctor")] if runtime else []), os.path.join(state, "proctor", "run")]
-
-
-def _folder_without_home() -> str:
-    import tempfile  # takes a tenth of the time of a command, and is rarely needed
-
-    return os.path.join(tempfile.gettempdir(), f"proctor-{os.getuid()}", "run")
-
-
-def _hosts_in(*folders: str) -> list[Host]:
-    found = list[Host]()
-    for folder in folders:
-        with suppress(OSError):
-            names = [name for name in os.listdir(folder) if name.endswith(SUFFIX)]
-            found += filter(None, (_host_at(folder, name) for name in names))
-    return found
-
-
-def _host_at(folder: str, name: str) -> Host | None:
-    path = os.path.join(folder, name)
-    try:
-        with _connected(path, TIMEOUT) as connection:
-            return Host(unquote(name.removesuffix(SUFFIX)), path, _peer_of(connection))
-    except OSError:
-        return None
-
-
-def _connected(path: str, timeout: float) -> socket.socket:
-    """A connection to the socket of a process of this user. Raises OSError."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout)
-        if len(os.fsencode(path)) <= LONGEST_PATH:
-            connection.connect(path)
-        else:
-            _connect_below(connection, *os.path.split(path))
-        _peer_of(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect_below(connection: socket.socket, folder: str, name: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        connection.connect(f"/proc/self/fd/{descriptor}/{name}")
-    finally:
-        os.close(descriptor)
-
-
-def _peer_of(connection: socket.socket) -> int:
-    """The process at the other end. Raises OSError for one of another user, who would get our prompts."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int
-    pid, uid, _ = _CREDENTIALS.unpack(facts)
-    if uid not in (0, os.geteuid()):
-        raise PermissionError(f"process {pid} belongs to user {uid}")
-    return pid
 
 
 def agent_path(name: str, rest: str) -> str:
@@ -219,7 +131,7 @@ class Client:
     ) -> Generator[tuple[socket.socket, IO[bytes]]]:
         try:
             with (
-                _connected(self.host.path, self._timeout) as connection,
+                connected(self.host.path, self._timeout) as connection,
                 connection.makefile("rb") as response,
             ):
                 self._connection = connection
@@ -253,7 +165,7 @@ class Client:
 
 def is_alive(host: Host) -> bool:
     """Whether this process still listens at the socket."""
-    found = _host_at(*os.path.split(host.path))
+    found = host_at(*os.path.split(host.path))
     return found is not None and found.pid == host.pid
 
 

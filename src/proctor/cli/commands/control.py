@@ -13,18 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from proctor.actors.client.sockets import TIMEOUT, Host, running_hosts
 from proctor.actors.durations import UNLIMITED, duration, format_duration, format_moment, limit
-from proctor.cli.control_client import (
-    LONGEST,
-    TIMEOUT,
-    Client,
-    ControlError,
-    Host,
-    agent_path,
-    problem_of,
-    running_hosts,
-    wait_ended,
-)
+from proctor.cli.control_client import LONGEST, Client, ControlError, agent_path, problem_of, wait_ended
 from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
 from proctor.cli.loading import loading
 from proctor.cli.ui.need import AT_REST, need

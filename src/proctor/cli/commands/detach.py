@@ -11,9 +11,10 @@ from pathlib import Path
 
 import trio
 
+from proctor.actors.client.sockets import Host, running_hosts
 from proctor.actors.errors import BadOption
 from proctor.actors.fleet.fleet import load_fleet
-from proctor.cli.control_client import Client, ControlError, Host, running_hosts
+from proctor.cli.control_client import Client, ControlError
 from proctor.cli.daemon import run_report
 from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.fleet_run import store_path

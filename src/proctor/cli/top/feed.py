@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from proctor.cli.control_client import Client, ControlError, Host, agent_path, running_hosts
+from proctor.actors.client.sockets import Host, running_hosts
+from proctor.cli.control_client import Client, ControlError, agent_path
 from proctor.cli.top.board import Board, Record
 
 RETRY = 0.5
