@@ -108,8 +108,39 @@ def test_the_last_answer_is_shown_whole_at_the_end_with_its_session(home: Path, 
     assert session is not None
     [run] = (home / "state" / "proctor" / "runs").iterdir()
     assert done.out.endswith(
-        f"\n\na (session {session[1]}):\n  first line\n  second line\n  third line\n  recording: {run}\n"
+        f"):\n  first line\n  second line\n  third line\n  session: {session[1]}\n  recording: {run}\n"
     )
+    assert re.search(r"^a \(answered, \$0\.\d+\):$", done.out, re.MULTILINE)
+
+
+def test_with_json_every_event_is_a_line_and_each_agent_has_a_result_last(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("good", script='"good.ndjson"', prompt='"x"'),
+        agent("bad", script='"bad.ndjson"', prompt='"x"'),
+        agent("gone", script='"gone.ndjson"', prompt='"x"'),
+        good=ANSWERS,
+        bad=('{"end": "api_error", "status": 500}',),
+        gone=CRASHES,
+    )
+    done = proctor("up", str(path), "--json", home=home)
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert done.status == 1
+    *events, good, bad, gone = records
+    assert {event["agent"] for event in events if event["type"] == "turn_started"} == {"good", "bad", "gone"}
+    started = {event["path"] for event in events if event["type"] == "child_started"}
+    assert started == {"fleet/good", "fleet/bad", "fleet/gone"}
+    assert [one["type"] for one in (good, bad, gone)] == ["result"] * 3
+    assert [(one["agent"], one["ok"], one["outcome"]) for one in (good, bad, gone)] == [
+        ("good", True, "ok"),
+        ("bad", False, "failed"),
+        ("gone", False, None),
+    ]
+    assert good["answer"]["text"] == "All is well, x"
+    assert Path(good["recording"]).is_dir()
+    assert {
+        event["session_id"] for event in events if event["type"] == "started" and event["agent"] == "good"
+    } == {good["session_id"]}
+    assert "gone ended in mid-turn" in gone["failure"]
 
 
 def test_the_worktree_that_stays_is_named_at_the_end(home: Path, fleet: Fleet, tmp_path: Path) -> None:

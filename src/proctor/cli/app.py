@@ -206,6 +206,7 @@ def up(
     *,
     strict: Flag = False,
     fresh: Flag = False,
+    json: Flag = False,
     detach: Annotated[Flag, Parameter(name=("--detach", "-d"))] = False,
 ) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
@@ -221,6 +222,8 @@ def up(
         Stop when an agent cannot start or is restarted too often. Default: continue with the others.
     fresh
         Begin anew also where a run was cut short.
+    json
+        Write every event as a line of JSON to stdout, and a record of each agent's result last.
     detach
         Run in the background, and return when the fleet can be reached (proctor ps).
     """
@@ -230,12 +233,12 @@ def up(
         with loading():
             from proctor.cli.commands.detach import detach_command
 
-        flags = {"--strict": strict, "--fresh": fresh}
+        flags = {"--strict": strict, "--fresh": fresh, "--json": json}
         return detach_command(file, [flag for flag, is_set in flags.items() if is_set])
     with loading():
         from proctor.cli.commands.up import up_command
 
-    return up_command(file, strict=strict, fresh=fresh)
+    return up_command(file, strict=strict, fresh=fresh, json=json)
 
 
 def web(fleet: str | None = None, /, *, options: WebOptions = WebOptions()) -> int:

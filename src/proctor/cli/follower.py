@@ -33,12 +33,13 @@ def _received(events: Subscription) -> Iterator[SupervisorEvent]:
             yield events.receive_nowait()
 
 
-def _ignore(event: SupervisorEvent) -> None:
+def _ignore(*args: object) -> None:
     return
 
 
 class FleetFollower:
-    """Reader of one fleet. `names` maps the path of an agent to its name; `on_event` gets each event of a supervisor."""
+    """Reader of one fleet. `names` maps the path of an agent to its name; `on_event` gets each event of a supervisor,
+    `on_agent` the path of an agent and what was read of its events."""
 
     def __init__(
         self,
@@ -46,11 +47,13 @@ class FleetFollower:
         names: Mapping[str, str],
         sink: Sink,
         on_event: Callable[[SupervisorEvent], None] = _ignore,
+        on_agent: Callable[[str, Sequence[AnyEvent]], None] = _ignore,
     ) -> None:
         self._narrator = narrator
         self._names = names
         self._sink = sink
         self._on_event = on_event
+        self._on_agent = on_agent
         self._cursors: dict[str, Cursor] = {}
         self._followed: set[str] = set()
 
@@ -108,6 +111,7 @@ class FleetFollower:
                 pass
 
     def _show(self, path: str, events: Sequence[AnyEvent]) -> bool:
+        self._on_agent(path, events)
         for line in self._narrator.of_agent(path, events):
             self._sink(line)
         return bool(events)

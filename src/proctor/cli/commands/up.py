@@ -35,14 +35,16 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
 from proctor.cli.reload import FleetReload, replace
 from proctor.cli.start_fleet import agents_of, is_stopped, locate_agents, start_children
-from proctor.cli.ui.display import LineDisplay, LiveDisplay, TimedLine
+from proctor.cli.ui.display import JsonDisplay, LineDisplay, LiveDisplay, TimedLine
 from proctor.cli.ui.fleet_log import FleetNarrator, Line, describe_exit
-from proctor.cli.ui.fleet_table import answers, live_table, summary
+from proctor.cli.ui.fleet_table import answers, live_table, result_record, summary
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
+from proctor.protocols.vocabulary import AnyEvent
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
+from proctor.runtime.events import SupervisorEvent
 from proctor.runtime.exits import DeliveryError, is_clean
 from proctor.runtime.processes import shortage_of
 
@@ -53,12 +55,12 @@ _LAST_ENDS = 5.0
 _CAUSES = 3
 
 
-def up_command(fleet: str, *, strict: bool = False, fresh: bool = False) -> int:
+def up_command(fleet: str, *, strict: bool = False, fresh: bool = False, json: bool = False) -> int:
     """Run the fleet of this file and return the exit status."""
-    return trio.run(_main, Path(fleet), strict, fresh)
+    return trio.run(_main, Path(fleet), strict, fresh, json)
 
 
-async def _main(path: Path, strict: bool, fresh: bool) -> int:
+async def _main(path: Path, strict: bool, fresh: bool, json: bool) -> int:
     errors = Output(2)
     try:
         fleet = load_fleet(path)
@@ -72,7 +74,7 @@ async def _main(path: Path, strict: bool, fresh: bool) -> int:
     record, fleet = state_directory(), fleet if strict else fleet.degrading()
     with control_socket(fleet.name, path) as control:
         async with track_processes(errors.say):
-            command = Command(path, fleet, run, record, control, errors, strict=strict)
+            command = Command(path, fleet, run, record, control, errors, strict=strict, json=json)
             return await interruptible(
                 command.run, notify=command.show_message, background=partial(keep_room, record)
             )
@@ -91,6 +93,7 @@ class Command:
         errors: Output,
         *,
         strict: bool = False,
+        json: bool = False,
     ) -> None:
         self._fleet = fleet
         self._run = run
@@ -107,13 +110,15 @@ class Command:
         )
         self._reload.listeners.append(self._on_reload)
         self._asking: trio.Nursery | None = None
-        self._follower = FleetFollower(self._narrator, names, self._show_line, self._unavailable.on_event)
+        self._follower = FleetFollower(
+            self._narrator, names, self._show_line, self._on_tree_event, self._on_agent_events
+        )
         self._statuses: dict[str, Status] = {}
         self._sup: Supervisor | None = None
         self._messages: list[str] = []
         self._status: int | None = None
         out, width = Output(1), max(len(path) - len(fleet.name) - 1 for path in (*names, *_servers(fleet)))
-        self._display = LiveDisplay(out, width, self._draw) if out.is_terminal else LineDisplay(out, width)
+        self._display = JsonDisplay(out) if json else self._display_for_a_person(out, width)
 
     async def run(self, interrupts: Interrupts) -> int:
         """Run the fleet to its end and return the exit status."""
@@ -121,9 +126,8 @@ class Command:
             showing.start_soon(self._show, interrupts)
             async with trio.open_nursery() as following:
                 await self._tree(following, interrupts)
-            agents, root = self._narrator.agents, self._fleet.name
             # after the follower has ended: the last lines of the agents stand before the summary
-            self._display.close(["", *summary(agents, root), *answers(agents, root)])
+            self._close_display()
             # only now: while the fleet runs, a slow reader delays nothing
             interrupts.limit_output(showing.cancel_scope)
         for message in self._messages:
@@ -278,6 +282,26 @@ class Command:
         )
 
     # -- display
+
+    def _display_for_a_person(self, out: Output, width: int) -> LineDisplay | LiveDisplay:
+        return LiveDisplay(out, width, self._draw) if out.is_terminal else LineDisplay(out, width)
+
+    def _close_display(self) -> None:
+        agents, root = self._narrator.agents, self._fleet.name
+        if isinstance(self._display, JsonDisplay):
+            records = (result_record(name, path, agents[path]) for path, name in self._names.items())
+            self._display.close_with([*records])
+        else:
+            self._display.close(["", *summary(agents, root), *answers(agents, root)])
+
+    def _on_tree_event(self, event: SupervisorEvent) -> None:
+        self._unavailable.on_event(event)
+        if isinstance(self._display, JsonDisplay):
+            self._display.show_tree(event)
+
+    def _on_agent_events(self, path: str, events: Sequence[AnyEvent]) -> None:
+        if isinstance(self._display, JsonDisplay):
+            self._display.show_agent(self._names[path], events)
 
     def _show_line(self, line: Line) -> None:
         self._display.show(time.time(), line)

@@ -1,4 +1,4 @@
-"""Displays of a running fleet: lines, or a table that is redrawn on a terminal.
+"""Displays of a running fleet: lines, lines of JSON, or a table that is redrawn on a terminal.
 
 `show` never waits: lines that come faster than they are read are dropped, oldest first, and counted. `run` writes until
 `close` and then the closing table. It raises `BrokenPipeError` when the reader has gone.
@@ -12,9 +12,12 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
+import attrs
+import msgspec
 import trio
 from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
@@ -22,9 +25,14 @@ from rich.live import Live
 from proctor.cli.ui.fleet_log import Line
 from proctor.cli.ui.fleet_table import format_line
 from proctor.cli.ui.output import Output
+from proctor.cli.ui.text import json_printable
+from proctor.protocols.vocabulary import AnyEvent
+from proctor.runtime.events import SupervisorEvent
 
 WAITING = 1000
 """Lines that may wait to be written."""
+RECORDS_WAITING = 10_000
+"""Lines of JSON that may wait to be written: a program reads more than a person."""
 KEPT = 500
 """Lines that are written again when the live table is closed."""
 
@@ -34,9 +42,10 @@ TimedLine = tuple[float, Line]
 class LineDisplay:
     """Display with one line for each event."""
 
-    def __init__(self, out: Output, width: int) -> None:
+    def __init__(self, out: Output, width: int, most: int = WAITING) -> None:
         self._out = out
         self._width = width
+        self._most = most
         self._waiting: deque[str] = deque()
         self._lost = 0
         self._closed = False
@@ -44,11 +53,14 @@ class LineDisplay:
 
     def show(self, at: float, line: Line) -> None:
         """Show a line."""
-        if len(self._waiting) >= WAITING:
+        self._add(format_line(at, line, self._width))
+
+    def _add(self, line: str) -> None:
+        if len(self._waiting) >= self._most:
             # the oldest: what happens now matters more to a reader who falls behind
             self._waiting.popleft()
             self._lost += 1
-        self._waiting.append(format_line(at, line, self._width))
+        self._waiting.append(line)
         self._news.set()
 
     def close(self, closing: Sequence[str]) -> None:
@@ -66,10 +78,50 @@ class LineDisplay:
             await self._out.write(self._taken().encode("utf-8", "replace"))
 
     def _taken(self) -> str:
-        lost = [f"         ({self._lost} lines were not read in time)"] if self._lost else []
+        lost = [self._format_lost(self._lost)] if self._lost else []
         lines, self._lost = [*lost, *self._waiting], 0
         self._waiting.clear()
         return "".join(f"{line}\n" for line in lines)
+
+    def _format_lost(self, count: int) -> str:
+        return f"         ({count} lines were not read in time)"
+
+
+class JsonDisplay(LineDisplay):
+    """Display with one line of JSON for each event of agents and supervisors."""
+
+    def __init__(self, out: Output) -> None:
+        super().__init__(out, 0, RECORDS_WAITING)
+
+    def show(self, at: float, line: Line) -> None:
+        """Nothing: the events that the line is about stand for themselves."""
+
+    def show_agent(self, agent: str, events: Sequence[AnyEvent]) -> None:
+        """Show events of an agent, with its name."""
+        name = msgspec.json.encode(agent).decode()
+        for event in events:
+            self._add(f'{{"agent":{name},{self._encoded(event)[1:]}')
+
+    def show_tree(self, event: SupervisorEvent) -> None:
+        """Show an event of a supervisor."""
+        facts = {name: _plain(value) for name, value in attrs.asdict(event, recurse=False).items()}
+        self._add(self._encoded({"type": event.kind, **facts}))
+
+    def close_with(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """End with these records."""
+        self.close([self._encoded(result) for result in results])
+
+    def _encoded(self, value: object) -> str:
+        text = msgspec.json.encode(value).decode()
+        return json_printable(text) if self._out.is_terminal else text
+
+    def _format_lost(self, count: int) -> str:
+        return self._encoded({"type": "dropped", "events": count})
+
+
+def _plain(value: object) -> object:
+    """A fact of an event as JSON has it: what is no number or text as its text."""
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 class LiveDisplay:

@@ -6,8 +6,9 @@ Pure: the tree, the status of the agents and the last lines go in, something tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from time import localtime, strftime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import ConsoleDimensions, Group, RenderableType
@@ -16,22 +17,14 @@ from rich.text import Text
 
 from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import AgentSummary, Line, Tone
+from proctor.cli.ui.need import need, style_of, word_of
+from proctor.cli.ui.renderers import answer_record
 from proctor.cli.ui.text import aligned, money, one_line, printable
 from proctor.cli.ui.verdict import PHRASES
 from proctor.runtime.messaging import TreeNode
 
 Row: TypeAlias = tuple[str | Text, ...]
 STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "faint": "dim"}
-STATES: Mapping[str, str] = {
-    "working": "green",
-    "idle": "green",
-    "blocked": "yellow",
-    "parked": "yellow",
-    "stalled": "red",
-    "backoff": "yellow",
-    "failed": "red",
-}
-
 
 TITLES = ("", "state", "why", "start", "turns", "cost", "last words")
 DROP_ORDER = ("last words", "why", "cost", "turns", "start")
@@ -104,8 +97,14 @@ def _rows(
         yield _agent_row(name, node, statuses.get(node.path), agents[node.path])
     else:
         yield Text(name, "bold"), Text(node.state, "dim"), "", "", "", "", ""
-    for child in node.children:
+    for child in sorted(node.children, key=partial(_need, statuses)):
         yield from _rows(child, statuses, agents, depth + 1)
+
+
+def _need(statuses: Mapping[str, Status], node: TreeNode) -> int:
+    """The place of a child among its siblings: that of the agent below it that needs somebody most."""
+    below = min((_need(statuses, child) for child in node.children), default=None)
+    return need(state_of(node, statuses.get(node.path))[0]) if below is None else below
 
 
 def _agent_row(name: str, node: TreeNode, status: Status | None, watched: AgentSummary) -> Row:
@@ -114,7 +113,7 @@ def _agent_row(name: str, node: TreeNode, status: Status | None, watched: AgentS
     restarts = f" ({node.restarts} restart{plural})" if node.restarts else ""
     return (
         name,
-        Text(state, STATES.get(state, "dim")),
+        Text(word_of(state), style_of(state)),
         one_line(why, 40),
         f"{node.incarnation}{restarts}",
         str(watched.turns),
@@ -143,19 +142,48 @@ def summary(agents: Mapping[str, AgentSummary], root: str) -> list[str]:
 
 
 def answers(agents: Mapping[str, AgentSummary], root: str) -> list[str]:
-    """The last answer of each agent, whole, with its session and the folders that stay."""
+    """For each agent its result and cost, its last answer, whole, its session and the folders that stay."""
     lines: list[str] = []
     for path, watched in agents.items():
         text = "" if watched.answer is None else watched.answer.text.strip()
-        places = {"recording": watched.recording, "worktree": watched.worktree}
-        kept = [f"  {what}: {printable(place)}" for what, place in places.items() if place is not None]
-        if not text and not kept:
-            continue
-        session = (watched.answer.session_id if watched.answer is not None else None) or watched.session
-        lines += ["", f"{path.removeprefix(f'{root}/')}{f' (session {session})' if session else ''}:"]
-        lines += [f"  {printable(line)}" for line in text.splitlines()]
-        lines += kept
+        places = {
+            "session": session_of(watched),
+            "recording": watched.recording,
+            "worktree": watched.worktree,
+        }
+        known = [f"  {what}: {printable(place)}" for what, place in places.items() if place is not None]
+        if text or known:
+            facts = ", ".join(filter(None, (result(watched), money(watched.cost_usd))))
+            lines += ["", f"{path.removeprefix(f'{root}/')} ({facts}):"]
+            lines += [f"  {printable(line)}" for line in text.splitlines()]
+            lines += known
     return lines
+
+
+def result_record(agent: str, path: str, watched: AgentSummary) -> dict[str, Any]:
+    """The last record about an agent in `--json`: how its prompt ended, what it cost, its session and the folders that stay."""
+    answer = watched.answer
+    return {
+        "type": "result",
+        "agent": agent,
+        "path": path,
+        "ok": answer is not None and answer.ok,
+        "outcome": None if answer is None else answer.outcome,
+        "failure": watched.failure,
+        "starts": watched.incarnation,
+        "restarts": watched.restarts,
+        "turns": watched.turns,
+        "cost_usd": watched.cost_usd,
+        "session_id": session_of(watched),
+        "recording": watched.recording,
+        "worktree": watched.worktree,
+        "answer": None if answer is None else answer_record(answer, watched.recording),
+    }
+
+
+def session_of(watched: AgentSummary) -> str | None:
+    """The session that a later run can resume."""
+    return (watched.answer.session_id if watched.answer is not None else None) or watched.session
 
 
 def result(watched: AgentSummary) -> str:

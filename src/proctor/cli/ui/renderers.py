@@ -95,7 +95,7 @@ class JsonRenderer:
         await self._out.write(lines)
 
 
-def answer_record(answer: Answer, recording: Path | None) -> dict[str, Any]:
+def answer_record(answer: Answer, recording: Path | str | None) -> dict[str, Any]:
     """The last record of `--json`: every field of the answer, `ok`, and the folder of the recording (None: not kept)."""
     fields = attrs.asdict(answer, recurse=False)
     exit_reason = None if answer.exit is None else str(answer.exit)
