@@ -42,6 +42,17 @@ VERBS: Mapping[str, Verb] = {
     "ls": Verb("List the fleets that run on this machine.", (OUTPUT, TIMEOUT)),
     "ps": Verb("List the agents of a fleet; those that need somebody come first.", (FLEET, OUTPUT, TIMEOUT)),
     "top": Verb("Watch a fleet in the terminal, and answer its agents.", (FLEET, TIMEOUT)),
+    "completion": Verb(
+        "Print a script that completes the command line, or the names that run.",
+        (
+            _word(
+                "kind",
+                choices=("bash", "zsh", "fish", "agents", "fleets"),
+                help="The shell; agents and fleets print their names, for the script.",
+            ),
+            TIMEOUT,
+        ),
+    ),
     "tree": Verb("Show the supervisors and agents of a fleet as a tree.", (FLEET, TIMEOUT)),
     "describe": Verb("Show all that is known of an agent.", (AGENT, OUTPUT, TIMEOUT)),
     "logs": Verb(

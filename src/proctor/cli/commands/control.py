@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -171,6 +172,27 @@ def _ps(options: Namespace) -> int:
         "WHY": lambda agent: agent["unresponsive"] or agent["evidence"],
     }
     return _show(options.output, agents, columns)
+
+
+def _completion(options: Namespace) -> int:
+    if options.kind == "fleets":
+        _write(host.fleet for host in running_hosts())
+    elif options.kind == "agents":
+        _write(_agent_names([Client(host, options.timeout) for host in running_hosts()]))
+    else:
+        with loading():
+            from proctor.cli.commands.completion import completion_script
+
+        sys.stdout.write(completion_script(options.kind))
+    return OK
+
+
+def _agent_names(clients: Sequence[Client]) -> Iterator[str]:
+    """The names of all agents; with that of their fleet while several run."""
+    for client in clients:
+        prefix = f"{client.host.fleet}/" if len(clients) > 1 else ""
+        with suppress(ControlError):  # one that hangs hides no names of the others
+            yield from (f"{prefix}{agent['name']}" for agent in client.get("/fleet")["agents"])
 
 
 def _top(options: Namespace) -> int:
@@ -472,6 +494,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "ls": _ls,
     "ps": _ps,
     "top": _top,
+    "completion": _completion,
     "tree": _tree,
     "describe": _describe,
     "logs": _logs,
