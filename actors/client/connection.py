@@ -33,9 +33,13 @@ class NoSuchFleet(AgentError, LookupError):
     remedy = "start it with proctor up, or name one that runs"
 
     def __init__(self, name: str | None, running: Sequence[str]) -> None:
-        known = ", ".join(running) or "none"
-        what = f"{len(running)} fleets run" if name is None else f"no fleet {name!r} runs"
-        super().__init__(f"{what} under this user; these do: {known}")
+        what = "no fleet" if name is None else f"no fleet {name!r}"
+        known = f"; these do: {', '.join(running)}; name one" if running else ""
+        super().__init__(
+            f"{what} runs under this user{known}"
+            if name or not running
+            else f"{len(running)} fleets run{known}"
+        )
         self.name = name
         self.running = tuple(running)
 

@@ -28,6 +28,7 @@ from proctor.actors.fleet.schema import (
     AgentTable,
     Grace,
     McpTable,
+    NotifyTable,
     Permission,
     PromptFile,
     Script,
@@ -136,11 +137,12 @@ class Nested(Group):
 @attrs.frozen(kw_only=True)
 class Fleet(Group):
     """The root. `name` is the file's own name without its ending, unless the file says another. `budget` bounds what
-    all agents spend, `stagger` keeps those that come back from a restart apart."""
+    all agents spend, `stagger` keeps those that come back from a restart apart, `notify` says whom to notify."""
 
     name: str = "fleet"
     budget: Budget | None = None
     stagger: Positive | None = None
+    notify: NotifyTable | None = None
 
     def tree(self) -> dict[str, Any]:
         """Its flags and what the whole tree shares, as keywords of `open_supervisor`."""
@@ -154,6 +156,7 @@ _RECORDS: Mapping[type[Any], Fields] = {
     Backoff: {"min_delay": Positive, "max_delay": Positive, "reset_after": Positive},
     Budget: {"period": Positive},
     McpTable: {"env": Variables, "timeout": Positive},
+    NotifyTable: {},
     Server: {},
     **dict.fromkeys(KINDS.values(), cast("Fields", {})),
     Nested: {},
@@ -297,6 +300,8 @@ def _errors(record: object, check: Callable[[], object]) -> Iterator[FieldError]
 
 
 def _checks(record: object) -> Iterator[Callable[[], object]]:
+    if isinstance(record, NotifyTable):
+        yield record.check
     if isinstance(record, AgentTable | Server | Nested):
         yield record.spec
     if isinstance(record, AgentTable):

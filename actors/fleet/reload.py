@@ -53,7 +53,7 @@ def difference(old: Fleet, new: Fleet) -> Difference:
 
 
 def _out_of_reach(old: Fleet, new: Fleet) -> Iterator[str]:
-    for name in ("name", "budget", "stagger"):
+    for name in ("name", "budget", "stagger", "notify"):
         if getattr(old, name) != getattr(new, name):
             yield f"{name}: {LATER}"
     before = {f"{path}/{one.name}": one for path, group in old.groups("") for one in group.servers}
@@ -101,7 +101,13 @@ class FleetUpdate:
                 )
 
     def _reachable(self) -> Fleet:
-        return attrs.evolve(self.new, name=self.old.name, budget=self.old.budget, stagger=self.old.stagger)
+        return attrs.evolve(
+            self.new,
+            name=self.old.name,
+            budget=self.old.budget,
+            stagger=self.old.stagger,
+            notify=self.old.notify,
+        )
 
     async def _remove(self, supervisor: Nearest, old: Group, new: Group) -> None:
         after, nested = {child.name: child for child in new.children}, list[tuple[Nested, Nested]]()

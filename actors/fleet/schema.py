@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NewType, Self, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -44,6 +45,37 @@ class McpTable(McpServer):
         object.__setattr__(self, "headers", {**self.headers, **self.secret_headers})
         attrs.validate(self)
         super().__attrs_post_init__()
+
+
+Occasion = Literal["approval", "failed", "parked", "back", "budget", "done"]
+"""What a notification is about."""
+
+
+@attrs.frozen(kw_only=True)
+class NotifyTable:
+    """The table `notify`: where notifications go, `on` which occasions (all). `secret` signs what goes to the webhook."""
+
+    webhook: str | None = None
+    secret: str | None = attrs.field(default=None, repr=False)
+    command: tuple[str, ...] | None = None
+    on: tuple[Occasion, ...] | None = None
+
+    def check(self) -> None:
+        """Raise `BadOption` for what cannot be."""
+        faults = list[OptionFault]()
+        place = urlsplit(self.webhook or "http://none")
+        if place.scheme not in ("http", "https") or not place.hostname:
+            faults.append(
+                OptionFault(
+                    "webhook", f"{self.webhook!r} is no address; accepted: https://HOST/PATH, or http"
+                )
+            )
+        if self.secret is not None and self.webhook is None:
+            faults.append(OptionFault("secret", "has no effect without webhook"))
+        if not self.webhook and not self.command:
+            faults.append(OptionFault("webhook", "is missing, and so is command: give one of them"))
+        if faults:
+            raise BadOption("; ".join(map(str, faults)), faults)
 
 
 @attrs.frozen(kw_only=True)

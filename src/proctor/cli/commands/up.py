@@ -32,6 +32,7 @@ from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_path
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.notify import notify
 from proctor.cli.recordings import account_book, keep_room, state_directory
 from proctor.cli.reload import FleetReload, replace
 from proctor.cli.start_fleet import agents_of, is_stopped, locate_agents, start_children
@@ -162,6 +163,7 @@ class Command:
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     # in the outer nursery too: it answers while the tree stops
                     following.start_soon(self._serve_control, sup, interrupts)
+                    following.start_soon(self._notify, sup, interrupts)
                     await self._conduct(sup, partial(interrupts.manager.ready, f"{fleet.name} runs"))
             await self._run.finish(interrupts.first)
         except MaxRestartsExceeded as error:
@@ -274,6 +276,12 @@ class Command:
     def _fail(self, message: str, status: int) -> None:
         self._messages.append(message)
         self._status = status
+
+    async def _notify(self, sup: Supervisor, interrupts: Interrupts) -> None:
+        def is_done() -> bool:
+            return interrupts.first is None and self._result() == OK
+
+        await notify(self._fleet, sup, self._names, self._unavailable.why, is_done)
 
     async def _serve_control(self, sup: Supervisor, interrupts: Interrupts) -> None:
         absent = self._unavailable.why

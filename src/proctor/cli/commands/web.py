@@ -51,6 +51,7 @@ from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.fleet_run import FleetRun, already_running, open_run, store_path
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.notify import notify
 from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.reload import FleetReload, replace
@@ -131,6 +132,7 @@ class Service:
         )
         self._reload.listeners.append(self._on_reload)
         self._begin: Callable[[AgentTable], None] | None = None
+        self._names = {path: member.name for path, member in self._fleet.members(self._fleet.name)}
         self._shutdown = trio.Event()
         self._stopping: float | None = None
         self._late = trio.CancelScope()
@@ -161,6 +163,9 @@ class Service:
                     await nursery.start(self._metrics.follow, sup)
                     await nursery.start(self._supervisor_log.follow, sup)
                     nursery.start_soon(run.prune_regularly)
+                    nursery.start_soon(
+                        notify, self._fleet, sup, self._names, self._unavailable.why, lambda: False
+                    )
                     await self._serve(server, where, sup, run, interrupts)
                 await run.finish(interrupts.first)
             except MaxRestartsExceeded as error:
@@ -257,6 +262,7 @@ class Service:
 
     def _on_reload(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        replace(self._names, {path: member.name for path, member in fleet.members(fleet.name)})
         self._unavailable.follow(fleet)
         self._supervisor_log.narrator.follow(fleet)
         for path, labels in agents_in(fleet.specs(), fleet.name).items():
