@@ -1,7 +1,7 @@
 // One agent: its state and facts, its conversation as it streams, its questions, and what a person can have it do.
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { Stream, agentPath, post } from "./api.js";
+import { Stream, agentPath, get, post } from "./api.js";
 import { bytes, count, isAlive, moment, money, since } from "./format.js";
 import { Questions } from "./questions.js";
 import { doing } from "./selection.js";
@@ -20,8 +20,11 @@ function useTranscript(name, host, incarnation, whole) {
   const stream = useRef(null);
   useEffect(() => {
     let timer = null;
+    let naming = null;
     let last = null; // the position of the last event
     const later = () => (timer ??= setTimeout(() => ((timer = null), render((n) => n + 1)), PAUSE));
+    const nameAll = () => get(`requests?agent=${encodeURIComponent(name)}`).then(({ requests }) => (transcript.name(requests), later()));
+    const nameLater = () => (naming ??= setTimeout(() => ((naming = null), nameAll().catch(() => {})), PAUSE));
     stream.current = new Stream({
       open: () => ({ path: `${agentPath(name, "events")}?${whole ? "since=0" : `tail=${TAIL}`}`, last }),
       take: (events) => {
@@ -31,6 +34,7 @@ function useTranscript(name, host, incarnation, whole) {
           transcript.first ??= id;
           last = id;
         }
+        if (transcript.isUnnamed) nameLater();
         later();
         return true;
       },
@@ -40,7 +44,7 @@ function useTranscript(name, host, incarnation, whole) {
         show((before) => (before.state === "live" && state.state === "live" ? before : state));
       },
     });
-    return () => (clearTimeout(timer), stream.current.close());
+    return () => (clearTimeout(timer), clearTimeout(naming), stream.current.close());
   }, [transcript]);
   // a log that has ended goes on with the next incarnation
   useEffect(() => stream.current.retry(), [incarnation]);
@@ -98,7 +102,7 @@ function Facts({ agent }) {
   </details>`;
 }
 
-function Composer({ agent, fleet, transcript }) {
+function Composer({ agent, fleet }) {
   const field = useRef(null);
   const [run, pending, problem] = useAction();
   const busy = BUSY.includes(agent.state);
@@ -108,7 +112,6 @@ function Composer({ agent, fleet, transcript }) {
     return run(async () => {
       const receipt = await post(agentPath(agent.name, verb), body(text));
       if (["refused", "expired"].includes(receipt.fate)) throw new Error(receipt.why || receipt.fate);
-      transcript.add("prompt", { text });
       field.current.value = "";
       fleet.say(`${agent.name}: ${verb === "steer" ? "sent to the running turn" : "queued"}`);
       field.current.focus();
@@ -148,7 +151,7 @@ export function AgentPage({ fleet, name }) {
     <${Conversation} transcript=${transcript} version=${version} name=${name} />
     <div class="dock">
       <${Questions} fleet=${fleet} questions=${fleet.questionsOf(name)} />
-      <${Composer} agent=${agent} fleet=${fleet} transcript=${transcript} />
+      <${Composer} agent=${agent} fleet=${fleet} />
     </div>
   `;
 }

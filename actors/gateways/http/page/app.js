@@ -7,11 +7,13 @@ import { FleetPage } from "./fleet_page.js";
 import { FleetState } from "./fleet_state.js";
 import { plural } from "./format.js";
 import { RequestsPage } from "./requests_page.js";
+import { RunPage, RunsPage } from "./runs_page.js";
 import { useClock, useShared } from "./view.js";
 
 const PAGES = [
   { hash: "#/", label: "Fleet" },
   { hash: "#/requests", label: "Requests" },
+  { hash: "#/runs", label: "Past runs" },
 ];
 
 function routeOf(hash) {
@@ -85,6 +87,8 @@ function useAnnouncement(fleet) {
 function Page({ route, fleet }) {
   if (route.page === "agent") return html`<${AgentPage} key=${route.name} fleet=${fleet} name=${route.name} />`;
   if (route.page === "requests") return html`<${RequestsPage} />`;
+  if (route.page === "runs" && route.name) return html`<${RunPage} key=${route.name} id=${route.name} />`;
+  if (route.page === "runs") return html`<${RunsPage} />`;
   return html`<${FleetPage} fleet=${fleet} />`;
 }
 

@@ -28,17 +28,14 @@ function Facts({ fleet }) {
     <dl>
       ${Object.entries(rows).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
-    ${limits.map(
-      ({ name, until, why }) =>
-        html`<p class="limit">Usage limit: ${name}${until && `, until ${moment(until)}`}${why && ` (${why})`}</p>`,
-    )}
+    ${limits.map(({ name, until }) => html`<p class="limit">Usage limit: ${name}${until && `, until ${moment(until)}`}</p>`)}
   </section>`;
 }
 
 const COLUMNS = [
   ["state", "State", (agent) => html`<${State} agent=${agent} />`],
   ["name", "Agent", null],
-  ["model", "CLI, model", (agent) => [agent.kind, agent.model].filter(Boolean).join(" ")],
+  ["model", "Model", (agent) => agent.model ?? agent.kind],
   ["doing", "Does now, or why", doing],
   ["context", "Context", (agent) => (agent.context_window ? `${Math.round((100 * agent.context_tokens) / agent.context_window)} %` : "")],
   ["tokens", "Tokens", (agent) => count(agent.tokens_today ?? agent.tokens)],

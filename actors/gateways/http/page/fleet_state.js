@@ -125,7 +125,7 @@ export class FleetState {
     const parts = this.history.get(agent.name) ?? [];
     this.history.set(agent.name, parts);
     const at = agent.since ?? now();
-    if (before && agent.restarts > before.restarts) parts.push({ what: "restart", from: agent.started ?? now(), why: agent.last_exit ?? "" });
+    if (agent.restarts > (before?.restarts ?? 0) && (before || agent.started)) parts.push({ what: "restart", from: agent.started ?? now(), why: agent.last_exit ?? "" });
     const open = parts.findLast((part) => part.what !== "restart");
     if (open?.what === agent.state && open.to === null) return;
     if (open) open.to ??= at;

@@ -16,10 +16,10 @@ export function duration(seconds) {
 
 export const since = (moment) => (moment == null ? "" : duration(now() - moment));
 
-/** A moment in Unix seconds; beyond this day with its date. */
-export function moment(seconds) {
-  if (seconds == null) return "";
-  const date = new Date(seconds * 1000);
+/** A moment, in Unix seconds or ISO 8601; beyond this day with its date. */
+export function moment(at) {
+  if (at == null) return "";
+  const date = new Date(typeof at === "number" ? at * 1000 : at);
   const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   return date.toDateString() === new Date().toDateString()
     ? time

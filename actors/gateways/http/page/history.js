@@ -58,9 +58,8 @@ let chart = null;
 /** uPlot, loaded when the first chart is shown. */
 const loadChart = () =>
   (chart ??= new Promise((resolve, reject) => {
-    const style = Object.assign(document.createElement("link"), { rel: "stylesheet", href: "static/vendor/uplot.css" });
     const script = Object.assign(document.createElement("script"), { src: "static/vendor/uplot.js", onload: () => resolve(window.uPlot), onerror: reject });
-    document.head.append(style, script);
+    document.head.append(script);
   }));
 
 /** The cost of the day: as requests ended, then as this page has seen it. */

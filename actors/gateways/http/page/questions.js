@@ -92,7 +92,7 @@ function Question({ question, fleet, named }) {
       </span>
       ${Number.isFinite(left) && html`<small class=${left < 60 ? "soon" : ""}>${duration(left)} left</small>`}
     </h3>
-    ${question.description && html`<p>${question.description}</p>`}
+    ${question.description !== question.tool && html`<p>${question.description}</p>`}
     ${asked.map(
       (each, at) => html`<${Choices} question=${each} answer=${answers[at]} give=${(text) => answer(answers.with(at, text))} />`,
     )}

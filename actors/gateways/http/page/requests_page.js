@@ -13,7 +13,7 @@ const Row = ({ request }) => {
     <td>${moment(accepted)}</td>
     <td><a href=${`#/agent/${encodeURIComponent(agent)}`}>${agent}</a></td>
     <td>${prompt}</td>
-    <td class=${state === "ended" && outcome !== "ok" ? "bad" : ""}>${state === "ended" ? outcome : state}</td>
+    <td class=${![null, "ok"].includes(outcome) ? "bad" : ""}>${outcome ?? state}</td>
     <td>${sent && duration((ended ?? now()) - sent)}</td>
     <td>${money(cost_usd)}</td>
   </tr>`;
@@ -22,7 +22,7 @@ const Row = ({ request }) => {
 export function RequestsPage() {
   const [state, choose] = useState("");
   const [record, problem] = useRecord(() => get(`requests${state && `?state=${state}`}`), 3, [state]);
-  const requests = [...(record?.requests ?? [])].sort((a, b) => b.accepted - a.accepted);
+  const requests = record?.requests ?? [];
   return html`
     <h1>Requests</h1>
     <div class="tools">
@@ -31,14 +31,14 @@ export function RequestsPage() {
       </div>
       <p role="status" class="found">${record && plural(requests.length, "request")}</p>
     </div>
-    ${problem?.status === 404 ? html`<p>This host keeps no requests.</p>` : html`<${Trouble} text=${problem && textOf(problem)} />`}
+    <${Trouble} text=${problem && textOf(problem)} />
     ${requests.length > 0 &&
     html`<div class="scroll" tabindex="0" role="region" aria-label="Requests">
       <table class="simple">
         <thead>
           <tr><th>Accepted</th><th>Agent</th><th>Prompt</th><th>Outcome</th><th>Took</th><th>Cost</th></tr>
         </thead>
-        <tbody>${requests.map((request) => html`<${Row} key=${request.key} request=${request} />`)}</tbody>
+        <tbody>${requests.map((request) => html`<${Row} key=${request.id} request=${request} />`)}</tbody>
       </table>
     </div>`}
   `;

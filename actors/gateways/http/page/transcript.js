@@ -15,6 +15,8 @@ export class Transcript {
   first = null; // the position of its first event
   #key = 0;
   #tools = new Map();
+  #prompts = new Map();
+  #unnamed = new Map();
   #open = new Map(); // text that is being written, by its author
 
   clear() {
@@ -40,6 +42,28 @@ export class Transcript {
   note(label, text, tone = "") {
     this.#open.clear();
     return this.add("note", { label: label.replaceAll("_", " "), text, tone });
+  }
+
+  /** A prompt that was sent; its text comes by `name`, since events do not have it. */
+  prompt({ ticket, at, attempt = 1 }) {
+    this.#open.clear();
+    const item = this.add("prompt", { text: this.#prompts.get(ticket), at, again: attempt > 1 });
+    if (item.text === undefined) this.#unnamed.set(ticket, item);
+  }
+
+  /** Whether there are prompts without a text. */
+  get isUnnamed() {
+    return this.#unnamed.size > 0;
+  }
+
+  /** Name the prompts by the requests of the agent. */
+  name(requests) {
+    for (const { id, prompt } of requests) {
+      this.#prompts.set(id, prompt);
+      const item = this.#unnamed.get(id);
+      if (item) Object.assign(item, { text: prompt, version: item.version + 1 });
+    }
+    this.#unnamed.clear();
   }
 
   write(kind, { text, parent }, whole) {
@@ -82,7 +106,7 @@ const READERS = {
     this.result(data);
   },
   turn_started({ solicited = true }) {
-    this.note("turn", solicited ? "" : "begun by the agent itself", "turn");
+    if (!solicited) this.note("turn", "begun by the agent itself");
   },
   turn_ended({ ending, error, detail, cost_usd, duration: seconds, usage }) {
     const tokens = usage && Object.values(usage).reduce((sum, number) => sum + (number ?? 0), 0);
@@ -105,7 +129,8 @@ const READERS = {
     this.note("process ended", [outcome, end, stderr?.split("\n").at(-1)].filter(Boolean).join(" · "), "bad");
   },
   notice({ code, text, data = {} }) {
-    this.note(code === "sent" ? "prompt sent" : code, [data.at && moment(data.at), code === "sent" ? "" : text].filter(Boolean).join(" "), code === "sent" ? "turn" : "");
+    if (code === "sent") this.prompt(data);
+    else this.note(code, text);
   },
 };
 
