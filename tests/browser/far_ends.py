@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -15,11 +16,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from proctor.actors.gateways.http.page_files import page_routes
-from proctor.actors.transport.memory import Peer, PeerStreams
+from proctor.actors.transport.memory import PeerStreams
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
-from proctor.runtime.spec import ChildSpec
-from tests.actors.gateways.http.serving import Served, served, spoken
+from tests.actors.gateways.http.serving import Served, served
+from tests.actors.gateways.http.test_history import at_home
 from tests.actors.spoken import CUT
 from tests.protocols.lines import INIT, assistant, delta, ended, line, reply, text
 
@@ -110,15 +111,13 @@ class Agent:
         await side.send_all(ended(subtype="success", is_error=False, result=result, total_cost_usd=0.5))
 
 
-def spec(name: str, far_end: Peer) -> ChildSpec:
-    """An agent of the fleet."""
-    return spoken(name, far_end, permission="ask")
-
-
 @asynccontextmanager
-async def fleet(agents: dict[str, Agent], **options: Any) -> AsyncGenerator[Served]:
-    """A fleet of these agents, served."""
-    specs = [spec(name, agent.live) for name, agent in agents.items()]
+async def fleet(
+    agents: dict[str, Agent], record: Path | None = None, **options: Any
+) -> AsyncGenerator[Served]:
+    """A fleet of these agents, served; its runs are recorded in `record`."""
+    own: dict[str, Any] = {"permission": "ask"} if record is None else {"permission": "ask", "record": record}
+    specs = [at_home(name, far_end=agent.live, **own) for name, agent in agents.items()]
     async with served(*specs, seconds=3600.0, intensity=1000, **options) as server:
         yield server
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Locator, Page, expect
 
+from proctor.actors.store.memory import MemoryStore
 from tests.browser.browser import World
 from tests.browser.far_ends import EDIT, HOSTILE, Agent
 
@@ -104,6 +107,42 @@ def asks_no_other_host(world: World) -> None:
         own = f"http://{server.where}/"
     assert world.requests
     assert [request.url for request in world.requests if not request.url.startswith(own)] == []
+
+
+def lists_requests_and_names_prompts(world: World) -> None:
+    with (
+        world.fleet("a", "b", store=MemoryStore()) as (server, _),
+        world.tab(server, "/#/requests") as page,
+    ):
+        world.post(server, "/agents/a/queue", prompt="the first of all")
+        world.post(server, "/agents/b/queue", prompt="hang")
+        first = page.get_by_role("row").filter(has_text="the first of all")
+        expect(first).to_contain_text("ok")
+        expect(page.get_by_role("row").filter(has_text="hang")).to_contain_text("running")
+        page.get_by_role("button", name="ended").click()
+        expect(page.get_by_role("status").last).to_have_text("1 request")
+        first.get_by_role("link", name="a").click()
+        expect(page.locator(".prompt")).to_contain_text("the first of all")
+        page.reload()
+        expect(page.locator(".prompt")).to_contain_text("the first of all")
+
+
+def replays_a_past_run(world: World) -> None:
+    with TemporaryDirectory() as folder:
+        with world.fleet("a", record=Path(folder)) as (server, _):
+            world.post(server, "/agents/a/turns", prompt="tools")
+        with world.fleet("a", record=Path(folder)) as (server, _), world.tab(server, "/#/runs") as page:
+            expect(page.get_by_role("status").last).to_have_text("2 runs")
+            page.get_by_role("row").filter(has_text="ok").get_by_role("link").click()
+            log = page.get_by_role("log")
+            expect(log).to_contain_text("turn completed")
+            page.get_by_label("Event").fill("0")
+            expect(page.get_by_text("Nothing yet.")).to_be_visible()
+            page.get_by_role("button", name="25x").click()
+            page.get_by_role("button", name="Replay").click()
+            expect(log).to_contain_text("turn completed")
+            expect(page.get_by_role("button", name="Replay")).to_be_visible()
+            expect(log.get_by_text("make test")).to_have_count(2)
 
 
 def allows_a_tool_from_now_on(world: World) -> None:
@@ -389,7 +428,7 @@ def can_be_heard(world: World) -> None:
     with world.fleet("a") as (server, _), world.tab(server) as page:
         world.post(server, "/agents/a/queue", prompt="edit")
         expect(page.get_by_role("button", name="Deny")).to_be_visible()
-        for link in ("a", "Requests", "Fleet"):
+        for link in ("a", "Requests", "Past runs", "Fleet"):
             page.get_by_role("link", name=link, exact=True).first.click()
             expect(page.get_by_role("main")).to_be_focused()
             for role in ("banner", "navigation", "main"):

@@ -82,7 +82,7 @@ export function RunPage({ id }) {
       <button type="button" onClick=${start}>${playing ? "Pause" : "Replay"}</button>
       <label>Event <input type="range" min="0" max=${size} value=${upTo} onInput=${(event) => (play(false), go(Number(event.target.value)))} /></label>
       <span>${upTo} of ${size}</span>
-      ${SPEEDS.map((each) => html`<button type="button" aria-pressed=${speed === each} onClick=${() => choose(each)}>${each}×</button>`)}
+      ${SPEEDS.map((each) => html`<button type="button" aria-pressed=${speed === each} onClick=${() => choose(each)}>${each}x</button>`)}
     </div>
     <${Conversation} transcript=${transcript} version=${upTo} name=${run?.agent ?? id} />
   `;

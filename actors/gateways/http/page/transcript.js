@@ -165,7 +165,10 @@ class Item extends Component {
     if (item.kind === "tool") return html`<${Tool} item=${item} />`;
     if (item.kind === "thinking")
       return html`<details class="thinking"><summary>Thinking</summary><p class="prose">${item.text}</p></details>`;
-    if (item.kind === "prompt") return html`<div class="prompt"><${Prose} text=${item.text} /></div>`;
+    if (item.kind === "prompt")
+      return html`<div class="prompt">
+        <small>${item.again ? "sent again" : "you"} ${moment(item.at)}</small>${item.text && html`<${Prose} text=${item.text} />`}
+      </div>`;
     if (item.kind === "note")
       return html`<p class=${`note ${item.tone}`}><b>${item.label}</b> ${item.text}</p>`;
     return html`<div class=${item.parent ? "text child" : "text"}><${Prose} text=${item.text} /></div>`;
