@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Generator
 from contextlib import suppress
@@ -117,6 +118,9 @@ def test_an_agent_is_described_with_its_open_approvals(up: Up) -> None:
     shown = up("describe", "demo/ans").out
     [record] = up.records("describe", "answers")
     assert "\npath " in shown
+    assert re.search(r"^last_event +(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d$", shown, re.MULTILINE)
+    assert re.search(r"^memory +[1-9]\d* MB$", shown, re.MULTILINE)
+    assert re.search(rf"^cwd +{Path.cwd()}$", shown, re.MULTILINE)
     assert (record["name"], record["open_approvals"]) == ("answers", [])
 
 

@@ -7,6 +7,7 @@ what the agent keeps, when somebody looks: it costs the agent nothing, and all w
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -132,7 +133,7 @@ class AgentView:
             "last_event": at.unix(_last_event(kept)),
             "started": at.unix(kept.began),
             "memory": self._weigh(kept.process, at.now),
-            "cwd": str(workplace.cwd or ""),
+            "cwd": _folder(workplace.cwd),
             "recording": kept.status.recording,
             "worktree": None if kept.workspace is None else str(kept.workspace.place or "") or None,
             "approvals": len(kept.approvals),
@@ -153,6 +154,13 @@ def _state(kept: AgentState) -> tuple[object, ...]:
 
 def _count(usage: Usage | None) -> int:
     return 0 if usage is None else (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
+
+def _folder(cwd: Path | None) -> str:
+    try:
+        return str(cwd or Path.cwd())
+    except OSError:  # that of the host was removed
+        return ""
 
 
 def _last_event(kept: AgentState) -> float:

@@ -259,9 +259,25 @@ def _describe(options: Namespace) -> int:
     asked = record.pop("open_approvals")
     shown = {name: value for name, value in record.items() if value not in (None, "", [])}
     width = max(map(len, shown))
-    _write([f"{name:<{width}}  {_text(value)}" for name, value in shown.items()])
+    _write([f"{name:<{width}}  {_text(_READABLE.get(name, _same)(value))}" for name, value in shown.items()])
     _write(line for approval in asked for line in _approval_lines(approval))
     return OK
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _moment_of(at: Any) -> str:
+    return format_moment(at, time.time())
+
+
+_READABLE: Mapping[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("since", "started", "last_event", "until"), _moment_of),
+    "memory": lambda size: f"{size / 2**20:.0f} MB",
+    **dict.fromkeys(("cost_usd", "cost_today_usd"), money),
+}
+"""How fields of an agent are written for a person."""
 
 
 def _approval_lines(approval: Record) -> Iterator[str]:
