@@ -207,6 +207,8 @@ def _top(options: Namespace) -> int:
         from proctor.cli.top.app import TopApp
         from proctor.cli.top.feed import Feed
 
+    # the thread that reads a busy fleet gives way to a key within a millisecond, not five
+    sys.setswitchinterval(0.001)
     app = TopApp(Feed(host, options.timeout))
     app.run()
     return app.return_code or OK

@@ -103,6 +103,7 @@ class TopApp(App[None]):
         self._confirm: Callable[[], None] | None = None
         self._entered: Callable[[str], None] | None = None
         self._table = AgentTable()
+        self._texts: dict[str, Text] = {}
 
     def compose(self) -> ComposeResult:
         """The parts of the screen, from above."""
@@ -143,15 +144,25 @@ class TopApp(App[None]):
         """Draw what is known now."""
         now, last = self._now(), self._frame
         self._frame = self._source.board.frame(now, self._pattern)
-        if last.trouble and not self._frame.trouble:
-            self._say(f"the host is back: process {self._frame.fleet['pid']}")
+        if self._frame.trouble and not last.trouble:
+            self._message = None
+        elif last.trouble and not self._frame.trouble:
+            pid = self._frame.fleet["pid"]
+            is_same = pid == last.fleet.get("pid")
+            self._say(f"the host {'answers again' if is_same else 'is back'}: process {pid}")
         self._table.show(self._frame.rows, now)
-        self._part("#head").update(self._head(now), layout=False)
-        self._part("#titles").update(Text(self._table.titles, no_wrap=True, overflow="crop"), layout=False)
+        self._update("#head", self._head(now))
+        self._update("#titles", Text(self._table.titles, no_wrap=True, overflow="crop"))
         if self._mode == "agent":
             self._draw_agent(now)
-        self._part("#status").update(self._status(now), layout=False)
-        self._part("#keys").update(self._keys(), layout=False)
+        self._update("#status", self._status(now))
+        self._update("#keys", self._keys())
+
+    def _update(self, selector: str, text: Text) -> None:
+        """Show a text of one line or two, if it is another one."""
+        if text != self._texts.get(selector):
+            self._texts[selector] = text
+            self._part(selector).update(text, layout=False)
 
     def _part(self, selector: str) -> Static:
         return self.query_one(selector, Static)

@@ -74,7 +74,8 @@ def reason(row: Row) -> str:
 def doing(row: Row) -> str:
     """What an agent does now, or why it does nothing."""
     activity = row.record.get("activity") if row.state in BUSY else ""
-    return str(row.record["unresponsive"] or activity or reason(row))
+    why = "" if row.state == "idle" else reason(row)
+    return str(row.record["unresponsive"] or activity or why)
 
 
 def _cli(row: Row, now: float) -> str:

@@ -52,11 +52,12 @@ class AgentTable(ScrollView):
     # -- what is shown
 
     def show(self, rows: Sequence[Row], now: float) -> None:
-        """Show these rows."""
-        self.rows, self._now = rows, now
+        """Show these rows; only lines that differ are drawn again."""
+        old, self.rows, self._now = self.rows, rows, now
+        is_anew = False
         # once a second: the longest texts of 500 rows are not looked for at each redraw
         if (laid_out := (self.size.width, int(now), len(rows))) != self._laid_out:
-            self._laid_out = laid_out
+            is_anew, self._laid_out = True, laid_out
             self._layout = layout(self.size.width - MARK, [row for row in rows if row.record], now)
         self.virtual_size = Size(self.size.width, len(rows))
         names = [row.name if row.record else "" for row in rows]
@@ -65,7 +66,13 @@ class AgentTable(ScrollView):
         else:
             moved = min(self._cursor, len(rows) - 1)
         self._set_cursor(moved, 1, follow=moved != self._cursor)
-        self.refresh()
+        if is_anew or len(old) != len(rows):
+            self.refresh()
+            return
+        top = self.scroll_offset.y
+        for y in range(top, min(top + self.size.height, len(rows))):
+            if old[y] != rows[y]:
+                self.refresh_line(y)
 
     @property
     def titles(self) -> str:
@@ -94,7 +101,6 @@ class AgentTable(ScrollView):
     def move(self, step: int) -> None:
         """Move the cursor by so many rows."""
         self._set_cursor(max(0, min(self._cursor + step, len(self.rows) - 1)), 1 if step > 0 else -1)
-        self.refresh()
 
     def _set_cursor(self, at: int, step: int, *, follow: bool = True) -> None:
         """Set the cursor to the next agent from there on: a supervisor cannot be selected."""
@@ -105,6 +111,9 @@ class AgentTable(ScrollView):
             if onward
             else (agents[-1 if step > 0 else 0] if agents else 0)
         )
+        if nearest != self._cursor:
+            self.refresh_line(self._cursor)
+            self.refresh_line(nearest)
         self._cursor = nearest
         self.name_of_cursor = self.rows[nearest].name if agents else ""
         if follow:
@@ -124,7 +133,6 @@ class AgentTable(ScrollView):
         at = self.scroll_offset.y + event.y
         if at < len(self.rows) and self.rows[at].record:
             self._set_cursor(at, 1)
-            self.refresh()
             if event.chain > 1:
                 self.post_message(self.Opened())
 
