@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from proctor.actors.client.problems import error_of
-from proctor.actors.client.sockets import SILENCE, Host, connected, host_at
+from proctor.actors.client.sockets import ENDING, LOOK, SILENCE, Host, connected, host_at
 from proctor.actors.errors import AgentError
 from proctor.runtime.error_facts import Fault
 
@@ -137,12 +137,18 @@ class Connection:
         # a full queue of connections (EAGAIN) is a host that accepts none
         if isinstance(error, trio.TooSlowError | TimeoutError | BlockingIOError):
             return HostError(f"{self._named} does not answer: it may be stopped or overloaded")
-        found = await trio.to_thread.run_sync(host_at, *os.path.split(self.host.path))
-        if found is None or found.pid != self.host.pid:
+        # of a process that is killed some connections close before others
+        with trio.move_on_after(ENDING):
+            while await self._is_alive():  # noqa: ASYNC110  # of another process
+                await trio.sleep(LOOK)
             return HostError(f"{self._named} has ended; start the fleet again with proctor up")
         return HostError(
             f"{self._named} closed the connection; it refuses the processes that its own agents start"
         )
+
+    async def _is_alive(self) -> bool:
+        found = await trio.to_thread.run_sync(host_at, *os.path.split(self.host.path), abandon_on_cancel=True)
+        return found is not None and found.pid == self.host.pid
 
     @property
     def _named(self) -> str:

@@ -16,6 +16,10 @@ TIMEOUT = 10.0
 """Seconds in which a host must answer."""
 SILENCE = 40.0
 """Seconds without a byte after which a stream is given up; its host sends a comment every 15 seconds."""
+ENDING = 2.0
+"""Seconds in which a host that closes its connections has ended, if it does."""
+LOOK = 0.05
+"""Seconds between two looks for a socket that is to go."""
 SUFFIX = ".sock"
 LONGEST_PATH = 107
 """Bytes in the path of a Unix socket; a limit of the system."""

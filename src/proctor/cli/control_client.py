@@ -17,13 +17,9 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
-from proctor.actors.client.sockets import SILENCE, TIMEOUT, Host, connected, host_at
+from proctor.actors.client.sockets import ENDING, LOOK, SILENCE, TIMEOUT, Host, connected, host_at
 from proctor.cli.exit_status import DEADLINE, FAILED, LIMITED
 
-ENDING = 2.0
-"""Seconds in which a host that closes its connections has ended, if it does."""
-LOOK = 0.05
-"""Seconds between two looks for a socket that is to go."""
 LONGEST = 1e6
 """Seconds of the longest wait; a time limit beyond it is none."""
 STATUSES: Mapping[int, int] = {429: LIMITED, 504: DEADLINE}
