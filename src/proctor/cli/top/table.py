@@ -44,7 +44,7 @@ class AgentTable(ScrollView):
         super().__init__()
         self.rows: Sequence[Row] = ()
         self.name_of_cursor = ""
-        self._cursor = 0
+        self._cursor: int = 0
         self._now = 0.0
         self._layout = Layout(5, ())
         self._laid_out: tuple[int, int, int] | None = None
