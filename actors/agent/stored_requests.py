@@ -167,9 +167,11 @@ class StoredRequests:
     def _keep(self, name: str, fact: str, value: str) -> None:
         if self._facts.get((name, fact)) != value:
             self._facts[name, fact] = value
-            if not self._unsaved:
-                self._nursery.start_soon(self._save_facts)
-            self._unsaved.add((name, fact))
+            # A task for each: those that change together are in one write of the store, so a host that is killed leaves a
+            # conversation with its cost, or neither.
+            if (name, fact) not in self._unsaved:
+                self._unsaved.add((name, fact))
+                self._nursery.start_soon(self._save_fact, name, fact)
 
     # -- a request in this host
 
@@ -325,18 +327,17 @@ class StoredRequests:
         """The tree has ended."""
         self._closing.set()
 
-    async def _save_facts(self) -> None:
+    async def _save_fact(self, agent: str, fact: str) -> None:
         with trio.CancelScope(shield=True):
-            while self._unsaved:
-                agent, fact = unsaved = next(iter(self._unsaved))
-                value = self._facts[unsaved]
+            while (agent, fact) in self._unsaved:
+                value = self._facts[agent, fact]
                 try:
                     await self._store.put(agent, fact, value)
                 except StoreError as error:
                     text = "the %s of agent %s is not kept for its next life: %s"
                     logging.getLogger(_LOG).warning(text, fact, agent, error)
-                if self._facts[unsaved] == value:  # else it has changed meanwhile
-                    self._unsaved.remove(unsaved)
+                if self._facts[agent, fact] == value:  # else it has changed meanwhile
+                    self._unsaved.remove((agent, fact))
 
 
 def _resets(facts: Mapping[str, str]) -> dict[str, float]:

@@ -244,6 +244,28 @@ async def test_a_turn_after_the_host_has_changed_costs_what_it_costs_alone(tmp_p
     assert costs == pytest.approx([0.01] * 4)
 
 
+class SlowStore(MemoryStore):
+    """Takes an hour to keep a fact, and notes when it was given which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = list[tuple[float, str]]()
+
+    async def put(self, agent: str, name: str, value: str | None) -> None:
+        self.given.append((trio.current_time(), name))
+        await trio.sleep(3600)
+        await super().put(agent, name, value)
+
+
+async def test_a_conversation_and_its_cost_are_kept_in_one_write(autojump_clock: MockClock) -> None:
+    store = SlowStore()
+    async with proctor.open_supervisor(sending(Counting()), store=store) as sup:
+        await sup.agent("agent").queue("hang")
+        await trio.sleep(1)
+        assert sorted(name for _, name in store.given) == ["session", "total_cost_usd"]
+        assert len({at for at, _ in store.given}) == 1
+
+
 async def test_agents_with_one_id_have_a_conversation_each(autojump_clock: MockClock) -> None:
     store = MemoryStore()
     children = [
