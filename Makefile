@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 5
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
+WEEKEND_ARGS ?=
 BENCH_ARGS ?=
 REV ?=
 TURNS ?= 3
@@ -36,7 +37,7 @@ MAKEFLAGS += --jobs=2
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos bench bench-compare build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos weekend bench bench-compare build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -94,6 +95,9 @@ simulate: $(DEV_READY) ## random programs on random trees against the model, and
 
 chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5 minutes; CHAOS_ARGS goes to it
 	$(PY) -m tests.chaos $(CHAOS_ARGS)
+
+weekend: $(DEV_READY) ## a fleet with real command lines, its host killed 20 times, its disk full, its file changed; WEEKEND_ARGS goes to it
+	$(PY) -m tests.chaos.weekend $(WEEKEND_ARGS)
 
 bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
 	@$(PY) -m bench $(BENCH_ARGS)
