@@ -265,7 +265,9 @@ class Admission:
         """
         # The count first: a change after it wakes the wait that may follow.
         now, changes = trio.current_time(), self._changes.value
-        if (hold := self._tree.overrides.hold_of(self._place)) is not None:
+        overrides = self._tree.overrides
+        # looked at before it is asked: hardly any prompt meets a hold
+        if self._place in overrides.holds and (hold := overrides.hold_of(self._place)) is not None:
             return Delay(hold.why, hold.seconds, changes)
         if self._limits.bounded:
             # Escalation first: an agent that has to end must not be parked before.

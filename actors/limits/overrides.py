@@ -57,7 +57,8 @@ class Overrides:
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
-        self._holds: dict[str, Hold] = {}
+        self.holds: dict[str, Hold] = {}
+        """The holds by agent, also those that have ended by themselves."""
         self._stopped: set[str] = set()
         self._budgets: dict[str, ChangedBudget] = {}
         self._keep: Keep | None = None
@@ -67,7 +68,7 @@ class Overrides:
         self._keep = keep
         for agent, kept in facts.items():
             if HOLD in kept:
-                self._holds[agent] = _read(kept[HOLD])
+                self.holds[agent] = _read(kept[HOLD])
             if STOPPED in kept:
                 self._stopped.add(agent)
             # one that cannot be read is as one that was not changed
@@ -77,7 +78,7 @@ class Overrides:
 
     def hold_of(self, agent: str) -> Hold | None:
         """The hold of an agent that is held back now."""
-        hold = self._holds.get(agent)
+        hold = self.holds.get(agent)
         return None if hold is None or hold.seconds == 0 else hold
 
     def is_stopped(self, agent: str) -> bool:
@@ -100,14 +101,14 @@ class Overrides:
 
     async def hold(self, agent: str, reason: str, until: float | None) -> None:
         """Hold an agent back. A later hold replaces an earlier one."""
-        self._holds[agent] = hold = Hold(reason, until)
+        self.holds[agent] = hold = Hold(reason, until)
         await self._changed(
             agent, HOLD, msgspec.json.encode({"reason": hold.reason, "until": hold.until}).decode()
         )
 
     async def release(self, agent: str) -> None:
         """Let an agent go."""
-        if self._holds.pop(agent, None) is not None:
+        if self.holds.pop(agent, None) is not None:
             await self._changed(agent, HOLD, None)
 
     async def stop(self, agent: str) -> None:

@@ -46,11 +46,13 @@ def cut_short(path: Path, home: Path, number: signal.Signals) -> str:
 
 
 def has_begun(home: Path) -> bool:
-    """Whether the store of the only fleet knows that the open turn has begun."""
+    """Whether the store of the only fleet knows that the open turn has begun, and the conversations of both agents."""
     [store] = (home / "state" / "proctor" / "fleets").glob("*.db")
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as database:
         marks = database.execute("SELECT sent FROM requests WHERE ended IS NULL").fetchall()
-    return [mark is not None and b'"started":true' in mark for (mark,) in marks] == [True]
+        sessions = database.execute("SELECT agent FROM facts WHERE name = 'session'").fetchall()
+    has_started = [mark is not None and b'"started":true' in mark for (mark,) in marks] == [True]
+    return has_started and len(sessions) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
