@@ -119,7 +119,7 @@ class AgentState:
     def park(self, pending: Request, delay: Delay) -> None:
         """Hold the request back until a limit or a budget admits it."""
         pending.parked = True
-        self.note("parked", delay.text, ticket=pending.ticket, until=delay.until)
+        self.note("parked", delay.text, ticket=pending.ticket, until=delay.until, why=delay.why)
         self.transition("limit", delay.text)
         self.evolve(until=delay.until)
 

@@ -147,11 +147,15 @@ def test_an_agents_events_are_told(story: FleetNarrator, events: list[v.AnyEvent
 
 
 def test_a_limit_is_told_with_its_end_and_the_waking(story: FleetNarrator) -> None:
-    parked = v.Notice(-1, None, "parked", "usage limit", {"until": 1062.0})
+    parked = v.Notice(
+        -1, None, "parked", "usage limit; until 00:17:42", {"until": 1062.0, "why": "usage limit"}
+    )
     first, second = story.of_agent("team/a", [parked, sent("the usage limit has reset")])
-    assert first.text.startswith("parked on a usage limit until ")
+    assert first.text.startswith("parked: usage limit, until ")
     assert first.text.endswith("(in 1 min 2 s)")
     assert second.text == "woke: the usage limit has reset"
+    held = v.Notice(-1, None, "parked", "by the operator", {"until": None, "why": "by the operator"})
+    assert [line.text for line in story.of_agent("team/a", [held])] == ["parked: by the operator"]
 
 
 def test_an_agents_sum_is_kept_through_its_incarnations(story: FleetNarrator) -> None:

@@ -83,7 +83,7 @@ def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
     assert in_order(
         told(done, "sleeper"),
         "started",
-        r"parked on a usage limit until .*\(in ",
+        r"parked: usage limit of .*, until .*\(in ",
         "woke: ",
         "answered",
         "stopped",

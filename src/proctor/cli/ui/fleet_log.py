@@ -229,8 +229,8 @@ class FleetNarrator:
                 return self._sent(path, event)
             case "parked":
                 self.agents[path].parked = True
-                at = event.data.get("until")
-                return self._line(path, f"parked on a usage limit {until(at, self._wall())}")
+                why, at = event.data.get("why", event.text), event.data.get("until")
+                return self._line(path, f"parked: {why}" + (f", {until(at, self._wall())}" if at else ""))
             case "resumed":
                 return self._line(path, f"resumed {event.text}")
             case "workspace_kept":
