@@ -191,7 +191,7 @@ class _Response:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self._rest = b""
+        self._rest = bytearray()
         self._length: int | None = None
 
     async def has_come(self, seconds: float) -> bool:
@@ -202,10 +202,13 @@ class _Response:
 
     async def line(self) -> bytes:
         """The next line, with its end."""
-        while b"\n" not in self._rest:
+        start = 0
+        while (end := self._rest.find(b"\n", start) + 1) == 0:
+            start = len(self._rest)
             await self._more()
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line + b"\n"
+        line = bytes(self._rest[:end])
+        del self._rest[:end]
+        return line
 
     async def skip_headers(self) -> None:
         """Read its headers."""
@@ -221,7 +224,7 @@ class _Response:
         except EOFError:
             if self._length is not None:
                 raise
-        return self._rest
+        return bytes(self._rest)
 
     async def _more(self) -> None:
         if not (data := await self._stream.receive_some(_CHUNK)):

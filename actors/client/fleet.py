@@ -23,6 +23,7 @@ from proctor.actors.client.connection import Connection, NoSuchFleet
 from proctor.actors.client.problems import delivery_of_record
 from proctor.actors.client.sockets import TIMEOUT, Host, running_hosts
 from proctor.actors.outcomes import Answer
+from proctor.actors.tools.menus import MenuQuestion
 from proctor.protocols.vocabulary import AnyEvent, Usage
 
 Record = Mapping[str, Any]
@@ -106,7 +107,9 @@ class RemoteFleet:
 
 @attrs.frozen
 class RemoteApproval:
-    """A tool that wants to run, until somebody decides; denied after `seconds_left` from when it was read."""
+    """A tool that wants to run, until somebody decides; denied after `seconds_left` from when it was read. `asked`, `diff`, `questions` and
+    `choices` as in `Approval`. Each method raises `RemoteError` when the approval is settled,
+    and `BadOption` as `Approval` does."""
 
     agent: str
     id: str
@@ -115,18 +118,34 @@ class RemoteApproval:
     description: str | None
     seconds_left: float
     connection: Connection = attrs.field(repr=False, eq=False)
+    asked: float = 0.0
+    choices: tuple[str, ...] = ("allow", "deny")
+    diff: str | None = None
+    questions: tuple[MenuQuestion, ...] = ()
 
-    async def allow(self, input: dict[str, Any] | None = None) -> str:  # noqa: A002  # as `Approval.allow`
-        """Let the tool run, with another `input` if one is given. Returns how it was settled, maybe by another before."""
-        return await self._decide({"decision": "allow", "input": input})
+    async def allow(self, input: dict[str, Any] | None = None, *, always: bool = False) -> str:  # noqa: A002  # as `Approval.allow`
+        """Let the tool run, with another `input` if one is given; with `always` for the rest of the session. Returns how it was settled."""
+        return await self._decide({"decision": "always" if always else "allow", "input": input})
+
+    async def answer(self, *answers: str) -> str:
+        """Answer its `questions`, each with one of its options or a text of your own. Returns as `allow` does."""
+        return await self._decide({"decision": "allow", "answers": answers})
+
+    async def extend(self, seconds: float) -> RemoteApproval:
+        """Give it `seconds` from now in place of its deadline. Returns it as it is then."""
+        record = await self.connection.call("POST", f"{self._path}/deadline", {"seconds": seconds})
+        return self.connection.read(_approval, record, self.connection)
 
     async def deny(self, message: str = "") -> str:
         """Keep the tool from running; the model gets `message`. Returns as `allow` does."""
         return await self._decide({"decision": "deny", "message": message})
 
+    @property
+    def _path(self) -> str:
+        return f"/agents/{quote(self.agent, safe='')}/approvals/{quote(self.id, safe='')}"
+
     async def _decide(self, body: Record) -> str:
-        path = f"/agents/{quote(self.agent, safe='')}/approvals/{quote(self.id, safe='')}"
-        settled: str = (await self.connection.call("POST", path, body))["settled"]
+        settled: str = (await self.connection.call("POST", self._path, body))["settled"]
         return settled
 
 
@@ -260,7 +279,16 @@ def _approvals(record: Record, connection: Connection) -> tuple[RemoteApproval, 
 
 
 def _approval(record: Record, connection: Connection) -> RemoteApproval:
-    return RemoteApproval(**_fields(RemoteApproval, record), connection=connection)
+    fields = _fields(RemoteApproval, record)
+    # a host of an earlier version has none of these
+    fields["choices"] = tuple(record.get("choices", ("allow", "deny")))
+    fields["questions"] = tuple(map(_question, record.get("questions", ())))
+    return RemoteApproval(**fields, connection=connection)
+
+
+def _question(record: Record) -> MenuQuestion:
+    options = tuple((option["label"], option["description"]) for option in record["options"])
+    return MenuQuestion(record["text"], record["header"], options, record["multiple"])
 
 
 def _answer(record: Record) -> Answer[Any]:

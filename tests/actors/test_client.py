@@ -23,7 +23,7 @@ from proctor.actors.web_server.server import serve
 from proctor.protocols.vocabulary import TurnEnded, TurnStarted
 from proctor.runtime.errors import Running
 from tests.actors.gateways.http.serving import spoken
-from tests.actors.gateways.http.test_approvals import asks
+from tests.actors.gateways.http.test_approvals import ASKS_USER, asks
 
 PATIENCE = 30.0
 
@@ -40,7 +40,12 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @asynccontextmanager
 async def hosted(folder: Path, name: str = "review") -> AsyncGenerator[None]:
     """A fleet of this name that is served on its control socket."""
-    specs = [spoken("a"), spoken("asks", asks, permission="ask")]
+    wonders = partial(asks, request=ASKS_USER)
+    specs = [
+        spoken("a"),
+        spoken("asks", asks, permission="ask"),
+        spoken("wonders", wonders, permission="ask"),
+    ]
     path = Endpoint(path=str(folder / f"{name}.sock"))
     with trio.fail_after(PATIENCE), bound(path) as opened:
         async with proctor.open_supervisor(specs, name=name, store=MemoryStore(), intensity=9) as sup:
@@ -67,6 +72,7 @@ async def test_an_agent_of_another_process_is_asked_as_one_of_our_own(sockets: P
         assert {name: one.state for name, one in (await fleet.agents()).items()} == {
             "a": "idle",
             "asks": "idle",
+            "wonders": "idle",
         }
         assert (await agent.steer("left")).fate == "refused"
         assert fleet.host.pid == os.getpid()
@@ -110,9 +116,25 @@ async def test_changes_are_followed_by_sequence_and_approvals_decided(sockets: P
             async for change in changes:
                 if change.kind == "agent" and change.record["approvals"]:
                     break
-            assert await approval.allow() == "allowed"
+            assert (listed.choices, listed.diff, listed.questions) == (("allow", "deny", "always"), None, ())
+            assert (await approval.extend(7200)).seconds_left > 7000
+            assert await approval.allow(always=True) == "allowed"
             with pytest.raises(proctor.RemoteError, match="settled or never existed"):
                 await approval.deny("late")
+
+
+async def test_a_question_to_the_person_is_answered_from_another_process(sockets: Path) -> None:
+    async with hosted(sockets), proctor.connect("review") as fleet, trio.open_nursery() as nursery:
+        agent = fleet.agent("wonders")
+        async with agent.approvals() as approvals:
+            nursery.start_soon(agent.queue, "go")
+            approval = await anext(approvals)
+            [question] = approval.questions
+            assert (question.question, question.options) == ("Which?", (("A", "a"),))
+            assert approval.choices == ("allow", "deny")
+            with pytest.raises(proctor.BadOption, match="give one for each"):
+                await approval.answer("A", "B")
+            assert await approval.answer("A") == "allowed"
 
 
 async def test_what_an_agent_raises_is_raised_by_the_client(sockets: Path) -> None:
