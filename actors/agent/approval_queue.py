@@ -52,7 +52,7 @@ class Approval:
     diff: str | None = None
     settled: str | None = None
     verdict: Verdict | None = attrs.field(default=None, repr=False)
-    _has_options: bool = attrs.field(default=False, repr=False)
+    _has_options: bool = attrs.field(default=False, repr=False, alias="has_options")
     _over: trio.Event = attrs.field(factory=trio.Event, repr=False)
     _clock: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
 
