@@ -20,7 +20,8 @@ MATRIX ?= 3.11 3.12 3.13 3.14
 
 PY := $(VENV)/bin/python
 CAN_RUN := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PIP = $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# compiled when they are imported: most modules of the packages never are
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready

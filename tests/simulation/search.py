@@ -1,7 +1,7 @@
 """How much is searched and where a search begins: `SIMULATE` and `SIMULATE_SEED` in the environment.
 
-`make test` tries 400 random programs on random trees, the gate 1,000 and `make simulate` 200,000. The other searches
-take a twenty-fifth of their examples beside the other tests, in the gate too, and more of them in `make simulate` alone.
+`make test` tries 400 random programs on random trees, and `make simulate` 200,000. The other searches take a
+twenty-fifth of their examples beside the other tests, and more of them in `make simulate` alone.
 That each of them finds what is broken on purpose is a test of its own, with programs that are always the same. A failure
 names the seed with which it comes again; without one, each run tries other programs.
 """
