@@ -159,9 +159,10 @@ $(RUN_READY): pyproject.toml constraints.txt | $(PY)
 	$(PIP) --no-build-isolation --editable '.[cli]'
 	@touch $@
 
-$(DEV_READY): pyproject.toml constraints.txt | $(RUN_READY)
+$(DEV_READY): pyproject.toml constraints.txt | $(PY)
+	$(PIP) hatchling
 	$(PIP) --no-build-isolation --editable '.[$(EXTRAS),test,dev]'
-	@touch $@
+	@touch $(RUN_READY) $@
 
 $(BENCH_READY): pyproject.toml constraints.txt | $(DEV_READY)
 	$(PIP) --no-build-isolation --editable '.[bench]'

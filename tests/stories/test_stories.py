@@ -12,7 +12,7 @@ from tests.tables import each_row
 CUTS = 40
 """Places spread over a stream, beside those around each newline; the byte by byte reading cuts everywhere at once."""
 
-APART = 8
+APART = 4
 """Places from one cut of a reading to the next."""
 
 BY_NAME = {story.name: story for story in STORIES}
