@@ -82,6 +82,12 @@ def agent_of(folder: Path) -> str:
     return "" if named is None else named["agent"]
 
 
+def id_of(folder: Path) -> str:
+    """The id of the run in `folder`, by its name alone."""
+    named = RUN_NAME.fullmatch(folder.name)
+    return "" if named is None else named["id"]
+
+
 def recorded_events(folder: Path, *, in_short: bool = False, since: int = 0) -> Iterator[v.AnyEvent]:
     """The events of a recording in their order, up to one in whose midst its host has died; `in_short`: only those that a
     summary needs. The first `since` of them are passed over. Raises OSError."""

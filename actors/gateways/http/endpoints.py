@@ -36,7 +36,6 @@ from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.recording.run_summary import RunSummary
 from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.actors.web_server.exchange import while_connected
 from proctor.runtime.errors import ActorExited, CallTimeout
@@ -352,21 +351,17 @@ class Endpoints:
         return json_response(r.RunList(runs=tuple(await runs_of(self._gateway.agents, agent, limit))))
 
     async def show_run(self, request: Request) -> Response:
-        return json_response(run_record(await self._run(request)))
-
-    async def list_run_events(self, request: Request) -> Response:
-        since = _parse_position(request.query_params.get("since"), "since") or 0
-        run = await self._run(request)
-        try:
-            return json_response(await run_events(run, since))
-        except FileNotFoundError:
-            raise _no_run(run.id) from None
-
-    async def _run(self, request: Request) -> RunSummary:
         id = request.path_params["id"]
         if (run := await run_of(self._gateway.agents, id)) is None:
             raise _no_run(id)
-        return run
+        return json_response(run_record(run))
+
+    async def list_run_events(self, request: Request) -> Response:
+        since = _parse_position(request.query_params.get("since"), "since") or 0
+        id = request.path_params["id"]
+        if (events := await run_events(self._gateway.agents, id, since)) is None:
+            raise _no_run(id)
+        return json_response(events)
 
     # -- the fleet
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -20,6 +21,7 @@ from proctor.actors.gateways.http.schemas import EventList, RequestRecord, RunRe
 from proctor.actors.recording.run_summary import (
     RunSummary,
     agent_of,
+    id_of,
     recorded_events,
     run_folders,
     summary_of,
@@ -118,27 +120,34 @@ async def run_of(agents: Mapping[str, Agent], id: str) -> RunSummary | None:
     roots = _roots(agents.values())
 
     def read() -> RunSummary | None:
-        folders = (
-            folder
-            for root in roots
-            for folder in run_folders(root)
-            if folder.name.endswith(id) and agent_of(folder) in agents
-        )
-        summaries = map(summary_of, folders)
-        return next((summary for summary in summaries if summary is not None and summary.id == id), None)
+        folder = _run_folder(agents, roots, id)
+        return None if folder is None else summary_of(folder)
 
     return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-async def run_events(run: RunSummary, since: int) -> EventList:
-    """The events of a run from the position `since` on, at most `PAGE`. Raises OSError when it was removed meanwhile."""
+async def run_events(agents: Mapping[str, Agent], id: str, since: int) -> EventList | None:
+    """The events of that run from the position `since` on, at most `PAGE`; None when there is no such run, or no more."""
+    roots = _roots(agents.values())
 
-    def read() -> list[AnyEvent]:
-        return list(itertools.islice(recorded_events(run.path, since=since), PAGE + 1))
+    def read() -> list[AnyEvent] | None:
+        # not by its summary, for which all of the run is read: a run has many pages
+        if (folder := _run_folder(agents, roots, id)) is None:
+            return None
+        with suppress(FileNotFoundError):  # removed meanwhile
+            return list(itertools.islice(recorded_events(folder, since=since), PAGE + 1))
+        return None
 
     events = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    if events is None:
+        return None
     more = since + PAGE if len(events) > PAGE else None
     return EventList(since=since, next=more, events=tuple(events[:PAGE]))
+
+
+def _run_folder(agents: Mapping[str, Agent], roots: Iterable[Path], id: str) -> Path | None:
+    folders = (folder for root in roots for folder in run_folders(root) if agent_of(folder) in agents)
+    return next((folder for folder in folders if id_of(folder) == id), None)
 
 
 def run_record(summary: RunSummary) -> RunRecord:
