@@ -17,7 +17,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.events import Key, Resize
 from textual.widgets import Input, Static
 
-from proctor.cli.top.board import Frame, Record, Row
+from proctor.cli.top.board import Frame, Record, Row, row_of
 from proctor.cli.top.cells import dollars, head, limits, short_count
 from proctor.cli.top.detail import Answers, detail
 from proctor.cli.top.feed import Source
@@ -208,10 +208,7 @@ class TopApp(App[None]):
 
     def _row(self, name: str) -> Row | None:
         agent = self._frame.agents.get(name)
-        if agent is None:
-            return None
-        asks = self._frame.approvals.get(name) if agent["approvals"] else None
-        return Row(name, 0, agent, asks[0] if asks else None)
+        return None if agent is None else row_of(agent, self._frame.approvals)
 
     def _status(self, now: float) -> Text:
         if self._message is not None and now - self._message[2] < SHOWN:

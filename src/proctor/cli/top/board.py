@@ -36,6 +36,12 @@ class Row:
         return shown_state(self.record["state"], self.record["approvals"]) if self.record else ""
 
 
+def row_of(agent: Record, approvals: Mapping[str, Sequence[Record]], depth: int = 0) -> Row:
+    """The row of an agent; `approvals` are the open ones, by agent."""
+    asks = approvals.get(agent["name"]) if agent["approvals"] else None
+    return Row(agent["name"], depth, agent, asks[0] if asks else None)
+
+
 @attrs.frozen
 class Frame:
     """A fleet at one moment. `trouble`: why nothing new comes from its host, "" while something does."""
@@ -130,23 +136,19 @@ class Board:
             for child in self._sorted(self._tree.get("children", ())):
                 yield from self._branch(child, 0, left)
         for agent in sorted((self._agents[name] for name in left), key=_key):
-            yield self._row(agent, 0)
+            yield row_of(agent, self._approvals)
 
     def _branch(self, node: Record, depth: int, left: set[str]) -> Iterator[Row]:
         if (name := node.get("agent")) is not None:
             if name in left:
                 left.discard(name)
-                yield self._row(self._agents[name], depth)
+                yield row_of(self._agents[name], self._approvals, depth)
             return
         children = self._sorted(node.get("children", ()))
         below = [row for child in children for row in self._branch(child, depth + 1, left)]
         if below:
             yield Row(node["id"], depth)
             yield from below
-
-    def _row(self, agent: Record, depth: int) -> Row:
-        asks = self._approvals.get(agent["name"]) if agent["approvals"] else None
-        return Row(agent["name"], depth, agent, asks[0] if asks else None)
 
     def _sorted(self, nodes: Sequence[Record]) -> Sequence[Record]:
         return sorted(nodes, key=self._node_key)
