@@ -110,6 +110,10 @@ class Group:
         for group in self.supervisors:
             yield from group.members(f"{path}/{group.name}")
 
+    def names(self, path: str) -> dict[str, str]:
+        """The name of every agent at any depth, by its path in the tree."""
+        return {at: agent.name for at, agent in self.members(path)}
+
     def groups(self, path: str) -> Iterator[tuple[str, Group]]:
         """This supervisor and every one below it, with its path."""
         yield path, self

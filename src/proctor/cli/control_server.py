@@ -19,7 +19,7 @@ from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.gateways.http import AuthMiddleware, Gateway, Hooks, Lifecycle, application, open_gateway
 from proctor.actors.gateways.openai import routes
 from proctor.actors.operations.health import AdapterChecks, adapters_of, needs_of
-from proctor.actors.plan.plan import Plan, plan_of
+from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import InFlight
 from proctor.actors.specs import Supervisor
@@ -27,6 +27,7 @@ from proctor.actors.web_server.listening import endpoint_of
 from proctor.actors.web_server.server import serve
 from proctor.cli.interrupts import Interrupts
 from proctor.cli.reload import FleetReload, replace
+from proctor.cli.start_fleet import plans_of
 
 GRACE = 0.1
 """Seconds in which the last responses are sent when the tree has ended."""
@@ -34,7 +35,7 @@ GRACE = 0.1
 
 def handles_of(fleet: Fleet, sup: Supervisor) -> dict[str, Agent]:
     """The agents of a running fleet, by name."""
-    return {member.name: sup.agent(member.name) for _, member in fleet.members("")}
+    return {name: sup.agent(name) for name in fleet.names("").values()}
 
 
 def hooks_of(
@@ -49,26 +50,25 @@ def hooks_of(
     """The hooks of the gateway of a running fleet. `plans` are those of its agents; `absent` has why one is left out; both by name. `file` is its fleet file,
     and `reload` reads it again."""
     visits, models, paths = InFlight(), dict[str, CompletionModel](), dict[str, str]()
-    checks, needs = AdapterChecks(adapters_of(plans)).by_name(), needs_of(plans)
+    checks, needs = AdapterChecks(adapters_of(plans)).by_name(), dict[str, str]()
 
-    def on_change(fleet: Fleet) -> None:
+    def follow(fleet: Fleet, plans: Mapping[str, Plan]) -> None:
         replace(models, {name: CompletionModel.make(agent) for name, agent in handles_of(fleet, sup).items()})
-        replace(paths, {member.name: path[1:] for path, member in fleet.members("")})
-        found = needs_of({member.name: plan_of(member.spec()) for _, member in fleet.members("")})
+        replace(paths, {name: path[1:] for path, name in fleet.names("").items()})
         # a command line that is new to the host has no check until it starts again
-        replace(needs, {name: need for name, need in found.items() if need in checks})
+        replace(needs, {name: need for name, need in needs_of(plans).items() if need in checks})
 
-    on_change(fleet)
+    follow(fleet, plans)
     if reload is not None:
-        reload.listeners.append(on_change)
+        reload.listeners.append(lambda fleet: follow(fleet, plans_of(fleet)))
     return Hooks(
         checks=checks,
         needs=needs,
         absent=absent,
         routes=routes(models, visits),
         visits=visits,
-        # as the signal: all hosts stop in one way
         file=file,
+        # as the signal: all hosts stop in one way
         shutdown=partial(interrupts.on_signal, signal.SIGTERM),
         lifecycle=Lifecycle(sup, paths),
         reload=reload,
@@ -108,8 +108,8 @@ async def serve_control(
     reload: FleetReload | None,
 ) -> None:
     """Serve a running fleet on its control socket until its tree has ended."""
-    plans = {member.name: plan_of(member.spec()) for _, member in fleet.members("")}
-    hooks, shutdown = hooks_of(fleet, sup, plans, absent, interrupts, file, reload), trio.Event()
+    hooks = hooks_of(fleet, sup, plans_of(fleet), absent, interrupts, file, reload)
+    shutdown = trio.Event()
     async with open_fleet_gateway(fleet, sup, hooks, reload) as gateway, trio.open_nursery() as nursery:
         nursery.start_soon(serve_gateway, gateway, opened, shutdown)
         await sup.wait_stopped()

@@ -51,9 +51,7 @@ class FleetReload:
             if not dry_run and self.sup is not None:
                 update = FleetUpdate(self.sup, self.fleet, new, self.record, restart)
                 await update.carry_out(self._on_change)
-                names = {
-                    f"/{path.partition('/')[2]}": m.name for path, m in self.fleet.members(self.fleet.name)
-                }
+                names = self.fleet.names("")
                 started, failed = [names[path] for path in update.started], update.failed
                 self.on_started([f"{self.fleet.name}{path}" for path in update.started])
             return {

@@ -41,7 +41,7 @@ class UnavailableAgents:
     def follow(self, fleet: Fleet) -> None:
         """Go on with the agents of another version of the file."""
         self._fleet = fleet
-        self._names = {path: member.name for path, member in fleet.members(fleet.name)}
+        self._names = fleet.names(fleet.name)
         for name in self.why.keys() - {*self._names.values()}:
             del self.why[name]
         self._wake()

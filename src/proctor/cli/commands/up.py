@@ -105,7 +105,7 @@ class Command:
         self._errors = errors
         self._narrator = FleetNarrator.of_fleet(fleet, trio.current_time, time.time)
         self._members = dict(fleet.members(fleet.name))
-        self._names = names = {path: member.name for path, member in self._members.items()}
+        self._names = names = fleet.names(fleet.name)
         self._reload = FleetReload(
             file.absolute(), fleet, strict=strict, record=record, on_started=self._on_started
         )
@@ -230,7 +230,7 @@ class Command:
         self._narrator.follow(fleet)
         self._unavailable.follow(fleet)
         replace(self._members, dict(fleet.members(fleet.name)))
-        replace(self._names, {path: member.name for path, member in self._members.items()})
+        replace(self._names, fleet.names(fleet.name))
         for path in self._statuses.keys() - self._members.keys():
             del self._statuses[path]
 

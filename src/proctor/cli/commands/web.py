@@ -37,7 +37,7 @@ from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.turns import ask_with_key
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.option_checks import collect_faults
-from proctor.actors.plan.plan import plan_of
+from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor
 from proctor.actors.store.backend import StoreError
@@ -55,7 +55,7 @@ from proctor.cli.notify import notify
 from proctor.cli.parameters import WebOptions
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.reload import FleetReload, replace
-from proctor.cli.start_fleet import agents_of, locate_agents, start_children
+from proctor.cli.start_fleet import agents_of, locate_agents, plans_of, start_children
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import Token, announce, token_for, token_of
 from proctor.cli.ui.output import Output
@@ -111,17 +111,13 @@ class Service:
         fleet, self.where, self._token, rooms, self._grace = _checked(file, options)
         self._fleet = fleet if options.strict else fleet.degrading()
         self._unavailable = UnavailableAgents(self._fleet, state_directory())
-        members = self._fleet.members("")
-        self._plans = {member.name: plan_of(member.spec(state_directory())) for _, member in members}
+        self._plans = plans_of(self._fleet, state_directory())
         locate_agents(self._plans.values(), strict=options.strict)
-        sessioned = {name: plan for name, plan in self._plans.items() if plan.reach is ProcessTransport}
-        self._rooms = attrs.evolve(rooms, plans=sessioned)
+        self._sessioned = _in_sessions(self._plans)
+        self._rooms = attrs.evolve(rooms, plans=self._sessioned)
         self._accounts = account_book(self._fleet.name)
         self._store = Store(store_path(self._fleet.name, Path(file)))
-        self._sessioned, self._supervisor_log = (
-            sessioned,
-            SupervisorLogger(self._fleet, self._unavailable, _log),
-        )
+        self._supervisor_log = SupervisorLogger(self._fleet, self._unavailable, _log)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._reload = FleetReload(
             self._file,
@@ -132,7 +128,7 @@ class Service:
         )
         self._reload.listeners.append(self._on_reload)
         self._begin: Callable[[AgentTable], None] | None = None
-        self._names = {path: member.name for path, member in self._fleet.members(self._fleet.name)}
+        self._names = self._fleet.names(self._fleet.name)
         self._shutdown = trio.Event()
         self._stopping: float | None = None
         self._late = trio.CancelScope()
@@ -262,13 +258,12 @@ class Service:
 
     def _on_reload(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        replace(self._names, {path: member.name for path, member in fleet.members(fleet.name)})
+        replace(self._names, fleet.names(fleet.name))
         self._unavailable.follow(fleet)
         self._supervisor_log.narrator.follow(fleet)
         for path, labels in agents_in(fleet.specs(), fleet.name).items():
             self._metrics.add(path, labels)
-        plans = {member.name: plan_of(member.spec(state_directory())) for _, member in fleet.members("")}
-        replace(self._sessioned, {n: plan for n, plan in plans.items() if plan.reach is ProcessTransport})
+        replace(self._sessioned, _in_sessions(plans_of(fleet, state_directory())))
 
     def _on_started(self, paths: Sequence[str]) -> None:
         for path, member in self._fleet.members(self._fleet.name):
@@ -304,6 +299,11 @@ class Service:
             session_turns=self._rooms,
             log=_tell,
         )
+
+
+def _in_sessions(plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """Those that can run turns in sessions."""
+    return {name: plan for name, plan in plans.items() if plan.reach is ProcessTransport}
 
 
 def _checked(file: str, options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns, float]:
