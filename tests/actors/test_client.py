@@ -15,13 +15,17 @@ import trio
 import proctor
 from proctor.actors.client.connection import Connection
 from proctor.actors.client.fleet import RemoteFleet
+from proctor.actors.client.problems import KINDS
 from proctor.actors.client.sockets import Host
+from proctor.actors.errors import NotExecuted
 from proctor.actors.gateways.http import AuthMiddleware, Hooks, Lifecycle, application, open_gateway
+from proctor.actors.gateways.http.problems import NAMES
 from proctor.actors.store.memory import MemoryStore
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
 from proctor.protocols.vocabulary import TurnEnded, TurnStarted
 from proctor.runtime.errors import Running
+from proctor.runtime.exits import NoProc
 from tests.actors.gateways.http.serving import spoken
 from tests.actors.gateways.http.test_approvals import ASKS_USER, asks
 
@@ -157,6 +161,15 @@ async def test_what_an_agent_raises_is_raised_by_the_client(sockets: Path) -> No
         await agent.stop()
         with pytest.raises(proctor.NoProc):
             await agent.ask("hello")
+
+
+def test_an_error_has_the_class_here_that_its_problem_was_made_of() -> None:
+    own = {"no-new-work": NotExecuted, "no-such-agent": NoProc}  # made without an error
+    names = {
+        kind: next(name for known, name in NAMES.items() if issubclass(kind, known))
+        for kind in KINDS.values()
+    }
+    assert {**{name: kind for kind, name in names.items()}, **own} == KINDS
 
 
 async def test_a_fleet_that_is_not_there_is_an_error_that_names_those_that_are(sockets: Path) -> None:

@@ -17,11 +17,9 @@ The disk is a file system of its own, which needs user namespaces: without them 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +27,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,6 +34,11 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.client.connection import Connection
+from proctor.actors.client.fleet import RemoteFleet
+from proctor.actors.client.sockets import Host
+from proctor.actors.errors import AgentError
+from proctor.runtime.exits import NoProc
 from proctor.runtime.processes import procfs
 from tests.clis.install import CLIS
 from tests.fakes.messages_api import open_messages_api
@@ -57,22 +59,8 @@ ASKS = '{"tool": "Bash", "input": {"command": "ls"}, "ask": true, "result": "x"}
 IS_LIMITED = '{"turn": "first"}\n{"end": "limit", "resets": 4}\n{"turn": "then"}\n' + WORKS
 
 
-class NoReceipt(Exception):
-    """The host did not accept a request, or died before it said so."""
-
-
-class Connection(http.client.HTTPConnection):
-    """A connection to a control socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=PATIENCE)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        """Connect to it. Raises OSError."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(self._path)
+REFUSALS = (AgentError, NoProc)
+"""What a request ends in that the host has not taken, or whose end is no answer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -119,27 +107,11 @@ class Report:
 
 
 @attrs.frozen
-class Host:
-    """One `proctor up`."""
+class Life:
+    """One `proctor up`, and a client of it."""
 
     process: trio.Process
-    socket: Path
-
-    def call(self, method: str, path: str, body: object = None, key: str | None = None) -> Any:
-        """What the host answers. Raises `NoReceipt` when it does not, or refuses."""
-        connection = Connection(self.socket)
-        headers = {"content-type": "application/json", **({} if key is None else {"idempotency-key": key})}
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            content = json.loads(response.read())
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise NoReceipt(type(error).__name__) from error
-        finally:
-            connection.close()
-        if response.status >= 400:
-            raise NoReceipt(f"{response.status} {content.get('detail')}")
-        return content
+    fleet: RemoteFleet
 
 
 class Weekend:
@@ -222,7 +194,7 @@ class Weekend:
         return self.report
 
     @asynccontextmanager
-    async def _host(self) -> AsyncGenerator[Host]:
+    async def _host(self) -> AsyncGenerator[Life]:
         """A host, killed at the end of the block."""
         self.report.lives += 1
         with (self._folder / "output.txt").open("ab") as output:
@@ -235,30 +207,30 @@ class Weekend:
                 cwd=self._folder,
             )
         try:
-            yield Host(process, self._folder / "runtime" / "proctor" / "weekend.sock")
+            path = str(self._folder / "runtime" / "proctor" / "weekend.sock")
+            yield Life(process, RemoteFleet(Connection(Host("weekend", path, process.pid), PATIENCE)))
         finally:
             with trio.CancelScope(shield=True):  # the next host needs its store
                 process.kill()
                 await process.wait()
 
-    async def _until_up(self, host: Host) -> None:
+    async def _until_up(self, host: Life) -> None:
         with trio.fail_after(PATIENCE):
-            while (await self._states(host)).keys() != self._tables.keys():
+            while not await self._is_up(host.fleet):
                 assert host.process.poll() is None, "the host has ended"
                 await trio.sleep(0.1)
 
-    async def _states(self, host: Host) -> dict[str, str]:
-        with suppress(NoReceipt):
-            fleet = await _in_thread(host.call, "GET", "/fleet")
-            return {agent["name"]: agent["state"] for agent in fleet["agents"]}
-        return {}
+    async def _is_up(self, fleet: RemoteFleet) -> bool:
+        with suppress(*REFUSALS):
+            return (await fleet.agents()).keys() == self._tables.keys()
+        return False
 
     def _order(self, agent: str) -> Order:
         order = Order(agent, f"order-{len(self._orders)}")
         self._orders.append(order)
         return order
 
-    async def _shop(self, host: Host) -> None:
+    async def _shop(self, host: Life) -> None:
         """Give orders, and those again that have no receipt."""
         while True:
             for order in [order for order in self._orders if not order.is_accepted]:
@@ -266,17 +238,16 @@ class Weekend:
             await self._submit(host, self._order(self._random.choice([*self._scripted, *self._real])))
             await trio.sleep(self._random.uniform(0.0, 0.2))
 
-    async def _submit(self, host: Host, order: Order) -> None:
-        body = {"prompt": order.prompt}
+    async def _submit(self, host: Life, order: Order) -> None:
         try:
-            await _in_thread(host.call, "POST", f"/agents/{order.agent}/queue", body, order.key)
-        except NoReceipt as error:
-            self.report.deeds[f"no receipt ({str(error).split()[0]})"] += 1
+            await host.fleet.agent(order.agent).queue(order.prompt, key=order.key)
+        except REFUSALS as error:
+            self.report.deeds[f"no receipt ({type(error).__name__})"] += 1
             await trio.sleep(0.2)
         else:
             order.is_accepted = True
 
-    async def _fill_disk(self, host: Host) -> None:
+    async def _fill_disk(self, host: Life) -> None:
         if not self.can_fill:
             self.report.deeds["disk not filled: no user namespaces"] += 1
             return
@@ -289,19 +260,19 @@ class Weekend:
         ballast.unlink()
         await trio.sleep(1)
 
-    async def _reload(self, host: Host) -> None:
+    async def _reload(self, host: Life) -> None:
         del self._tables["leaver"]
         self._add("newcomer", "works", on_crash="resume")
         self._scripted.append("newcomer")
         self._write()
-        found = await _in_thread(host.call, "POST", "/reload", {})
+        found = await host.fleet.reload()
         self.report.deeds["reload"] += 1
         if (found["added"], found["removed"]) != (["newcomer"], ["leaver"]):
             self.report.faults.append(f"a reload found {found}")
 
     # -- its end
 
-    async def _settle(self, host: Host) -> None:
+    async def _settle(self, host: Life) -> None:
         """Wait for the end of every order, and ask for it a second time."""
         for agent in (*self._scripted, *self._askers, "limited"):
             self._order(agent)  # its cost includes that of a turn whose host died in the midst of it
@@ -312,16 +283,15 @@ class Weekend:
                     orders.start_soon(self._ask, host, order)
             nursery.cancel_scope.cancel()
 
-    async def _answer_questions(self, host: Host) -> None:
+    async def _answer_questions(self, host: Life) -> None:
         while True:
-            for question in (await _in_thread(host.call, "GET", "/approvals"))["approvals"]:
-                path = f"/agents/{question['agent']}/approvals/{question['id']}"
-                with suppress(NoReceipt):  # it was settled meanwhile
-                    await _in_thread(host.call, "POST", path, {"decision": "allow"})
+            for approval in await host.fleet.approvals():
+                with suppress(*REFUSALS):  # it was settled meanwhile
+                    await approval.allow()
                     self.report.deeds["question answered"] += 1
             await trio.sleep(0.2)
 
-    async def _ask(self, host: Host, order: Order) -> None:
+    async def _ask(self, host: Life, order: Order) -> None:
         ends = [await self._end_of(host, order) for _ in range(2)]
         if ends[0] != ends[1]:
             self.report.faults.append(f"{order.key} has two ends: {ends}")
@@ -332,13 +302,11 @@ class Weekend:
         else:
             self.report.faults.append(f"{order.key} to {order.agent}: {ends[0]}")
 
-    async def _end_of(self, host: Host, order: Order) -> str:
-        body = {"prompt": order.prompt}
+    async def _end_of(self, host: Life, order: Order) -> str:
         try:
-            turn = await _in_thread(host.call, "POST", f"/agents/{order.agent}/turns", body, order.key)
-        except NoReceipt as error:
+            return (await host.fleet.agent(order.agent).ask(order.prompt, key=order.key)).outcome
+        except REFUSALS as error:
             return str(error)
-        return str(turn.get("answer", turn).get("outcome"))
 
     async def _check_bill(self) -> None:
         """Compare what is billed with what the conversations have cost, as the scripted agents themselves keep it."""
@@ -386,10 +354,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value if isinstance(value, (int, list, tuple)) else str(value))
 
 
-async def _in_thread(function: Any, *arguments: Any) -> Any:
-    return await trio.to_thread.run_sync(partial(function, *arguments), abandon_on_cancel=True)
-
-
 # -- the program
 
 
@@ -414,7 +378,7 @@ async def add_real(made: Weekend, folder: Path, count: int, stack: AsyncExitStac
     messages.answer_with(lambda _: answers.step)
     responses = await stack.enter_async_context(open_responses_api(answers))
     completions = await stack.enter_async_context(open_completions_api(answers))
-    programs = await _in_thread(CLIS.install)
+    programs = await trio.to_thread.run_sync(CLIS.install)
     claude = max(name for name in programs if name.startswith("claude-"))
     for number in range(count):
         home = folder / f"real-{number}"

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -56,7 +57,8 @@ class Forked:
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # reaped, and not reported yet
+                os.kill(self.pid, number)
 
     def _status(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._report], [], [], timeout)[0]:
