@@ -50,6 +50,8 @@ _GRACE = 1.0
 """Seconds that a caller waits behind its deadline for what its request has come to."""
 _RETRY = 5.0
 """Seconds between two attempts to keep an end on a disk that refuses it."""
+_FACT_RETRY = 1.0
+"""Seconds between two attempts to keep a fact; short, since a host that is killed before it leaves an older one."""
 _LOG = "proctor"
 
 
@@ -239,8 +241,7 @@ class StoredRequests:
                 if failed and self._closing.is_set():
                     return
                 failed = True
-                with trio.move_on_after(_RETRY):
-                    await self._closing.wait()
+                await self._pause(_RETRY)
         self._drop(turn)
         turn.settle(end, error)
 
@@ -329,15 +330,32 @@ class StoredRequests:
 
     async def _save_fact(self, agent: str, fact: str) -> None:
         with trio.CancelScope(shield=True):
-            while (agent, fact) in self._unsaved:
-                value = self._facts[agent, fact]
-                try:
-                    await self._store.put(agent, fact, value)
-                except StoreError as error:
-                    text = "the %s of agent %s is not kept for its next life: %s"
+            await self._put_until_kept(agent, fact)
+        self._unsaved.remove((agent, fact))
+
+    async def _put_until_kept(self, agent: str, fact: str) -> None:
+        """Tried again until it is kept: from an older cost the next host would count a turn twice."""
+        refused = False
+        while True:
+            value, is_last = self._facts[agent, fact], self._closing.is_set()
+            try:
+                await self._store.put(agent, fact, value)
+            except StoreError as error:
+                if refused and is_last:
+                    return
+                if not refused:
+                    text = "the %s of agent %s is not yet kept for its next life: %s"
                     logging.getLogger(_LOG).warning(text, fact, agent, error)
+                refused = True
+                await self._pause(_FACT_RETRY)
+            else:
                 if self._facts[agent, fact] == value:  # else it has changed meanwhile
-                    self._unsaved.remove((agent, fact))
+                    return
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, but not longer than the tree is there."""
+        with trio.move_on_after(seconds):
+            await self._closing.wait()
 
 
 def _resets(facts: Mapping[str, str]) -> dict[str, float]:

@@ -307,14 +307,21 @@ async def test_a_store_that_cannot_be_written_refuses_before_anything_is_sent(
 
 
 class FullDisk(MemoryStore):
-    """Keeps no end as long as it is full."""
+    """Keeps no end and no fact as long as it is full."""
 
     full = True
 
     async def end(self, id: str, end: StoredEnd) -> None:
+        self._write()
+        await super().end(id, end)
+
+    async def put(self, agent: str, name: str, value: str | None) -> None:
+        self._write()
+        await super().put(agent, name, value)
+
+    def _write(self) -> None:
         if self.full:
             raise StoreError("store", "is full")
-        await super().end(id, end)
 
 
 async def test_an_answer_is_given_though_its_end_cannot_be_kept_and_kept_when_it_can(
@@ -356,3 +363,29 @@ async def test_a_tree_that_is_cancelled_keeps_what_its_requests_came_to(autojump
             await trio.sleep_forever()
     assert scope.cancelled_caught
     assert [one.end and one.end.outcome for one in await store.requests()] == ["interrupted", None]
+
+
+async def test_a_conversation_and_its_cost_are_kept_when_the_disk_has_room_again(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    store = FullDisk()
+    async with proctor.open_supervisor(sending(Counting()), store=store) as sup:
+        await sup.agent("agent").ask("hello")
+        await trio.sleep(60)
+        assert await store.facts() == {}
+        store.full = False
+        await trio.sleep(2)
+        assert await store.facts() == {"agent": {"session": "s", "total_cost_usd": "s 0.5"}}
+    warnings = [record.getMessage() for record in caplog.records if "is not yet kept" in record.getMessage()]
+    assert sorted(warnings) == [
+        "the session of agent agent is not yet kept for its next life: the store 'store' is full",
+        "the total_cost_usd of agent agent is not yet kept for its next life: the store 'store' is full",
+    ]
+
+
+async def test_a_tree_ends_though_its_store_stays_full(autojump_clock: MockClock) -> None:
+    store = FullDisk()
+    with trio.fail_after(30):
+        async with proctor.open_supervisor(sending(Counting()), store=store) as sup:
+            await sup.agent("agent").ask("hello")
+    assert await store.facts() == {}
