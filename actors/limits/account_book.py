@@ -80,6 +80,14 @@ class AccountBook:
         self._windows[key].budget = budget
         return self._windows[key]
 
+    def forget(self, spending: Spending) -> None:
+        """Count no more under a budget that was removed."""
+        if self._around is not None:
+            self._around.forget(spending)
+        else:
+            self._windows = {key: window for key, window in self._windows.items() if window is not spending}
+            self.save()
+
     def windows(self) -> Iterator[Spending]:
         """Of the budgets that bound all that is in it: its own, and those of the books around it."""
         if self.budget is not None:

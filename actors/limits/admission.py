@@ -207,6 +207,14 @@ class TreeLimits:
         period = period or (DAY if now is None else now.period)
         await self.overrides.set_budget(place, Budget(usd, period), written)
 
+    async def remove_budget(self, place: str) -> None:
+        """Remove that budget, and what was spent under it; what is parked for it goes on. Does nothing where there is none. Raises KeyError and
+        `StoreError` as `set_budget` does."""
+        if (spending := self.spending_of(place)) is not None:
+            # else a later budget would begin with what running turns hold of this one
+            self.book.forget(spending)
+            await self.overrides.set_budget(place, None, self._written(place))
+
     def _written(self, place: str) -> Budget | None:
         return self._budget if not place else self._plans[place][0].conduct.budget
 

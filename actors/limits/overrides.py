@@ -42,9 +42,10 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class ChangedBudget(msgspec.Struct, frozen=True):
-    """A budget as it was changed: dollars and seconds. `written`: those of the budget that it was changed from, as the agent's options have it."""
+    """A budget as it was changed: dollars and seconds, no dollars for one that was removed. `written`: those of the budget that it was changed from,
+    as the agent's options have it."""
 
-    usd: float
+    usd: float | None
     period: float
     written: tuple[float, float] | None = None
 
@@ -90,13 +91,16 @@ class Overrides:
         changed = self._budgets.get(agent)
         if changed is None or changed.written != _facts(written):
             return written
+        if changed.usd is None:
+            return None
         if written is None:
             return Budget(changed.usd, changed.period)
         return attrs.evolve(written, usd=changed.usd, period=changed.period)
 
-    async def set_budget(self, agent: str, budget: Budget, written: Budget | None) -> None:
-        """Change the budget of an agent, "" for the tree, from the one that is `written` in its options."""
-        self._budgets[agent] = changed = ChangedBudget(budget.usd, budget.period, _facts(written))
+    async def set_budget(self, agent: str, budget: Budget | None, written: Budget | None) -> None:
+        """Change the budget of an agent, "" for the tree, from the one that is `written` in its options; None removes it."""
+        usd, period = (None, 0.0) if budget is None else (budget.usd, budget.period)
+        self._budgets[agent] = changed = ChangedBudget(usd, period, _facts(written))
         await self._changed(agent, BUDGET, msgspec.json.encode(changed).decode())
 
     async def hold(self, agent: str, reason: str, until: float | None) -> None:

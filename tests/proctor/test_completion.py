@@ -33,7 +33,7 @@ def completed(lines: list[list[str]], home: Path) -> list[list[str]]:
 
 ROWS: list[tuple[list[str], list[str]]] = [
     (["des"], ["describe"]),
-    (["stop", ""], ["answers", "asks", "hangs", "hovers", "writes"]),
+    (["stop", ""], ["answers", "asks", "hangs", "hovers", "wonders", "writes"]),
     (["stop", "h"], ["hangs", "hovers"]),
     (["logs", "-f", "an"], ["answers"]),
     (["ask", "answers", ""], []),

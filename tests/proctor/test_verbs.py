@@ -25,7 +25,24 @@ WRITES = (
     '{"tool": "Write", "input": {"file_path": "new.txt", "content": "one\\ntwo\\n"}, "ask": true, "result": "done"}',
     '{"reply": "Written."}',
 )
-ALL = "demo/answers, demo/asks, demo/hangs, demo/hovers, demo/writes"
+COLOUR: dict[str, Any] = {
+    "question": "Which colour?",
+    "header": "Colour",
+    "options": [{"label": "red"}, {"label": "blue"}],
+    "multiSelect": False,
+}
+SIZES = {**COLOUR, "question": "Which sizes?", "multiSelect": True}
+QUESTIONS = (
+    json.dumps(
+        {"tool": "AskUserQuestion", "input": {"questions": [COLOUR]}, "ask": True, "result": "{input}"}
+    ),
+    '{"reply": "Thank you."}',
+    json.dumps(
+        {"tool": "AskUserQuestion", "input": {"questions": [SIZES]}, "ask": True, "result": "{input}"}
+    ),
+    '{"reply": "Thank you."}',
+)
+ALL = "demo/answers, demo/asks, demo/hangs, demo/hovers, demo/wonders, demo/writes"
 SETTLED = "it is settled or never existed; proctor approvals lists the open ones"
 
 
@@ -59,7 +76,7 @@ def started(folder: Path, name: str = "demo") -> Generator[Up]:
     """A fleet of this name that runs in a home of its own."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    scripts = {"answers": ANSWERS, "hangs": HANGS, "asks": ASKS, "writes": WRITES}
+    scripts = {"answers": ANSWERS, "hangs": HANGS, "asks": ASKS, "writes": WRITES, "wonders": QUESTIONS}
     for script, lines in scripts.items():
         (folder / f"{script}.ndjson").write_text("".join(f"{line}\n" for line in lines))
     (folder / f"{name}.toml").write_text(
@@ -70,6 +87,7 @@ def started(folder: Path, name: str = "demo") -> Generator[Up]:
                 agent("hovers", script='"hangs.ndjson"'),
                 agent("asks", script='"asks.ndjson"', permission='"ask"'),
                 agent("writes", script='"writes.ndjson"', permission='"ask"'),
+                agent("wonders", script='"wonders.ndjson"', permission='"ask"'),
             ]
         )
     )
@@ -97,10 +115,10 @@ def own(tmp_path: Path) -> Generator[Up]:
 
 def test_the_lists_show_the_fleet_and_its_agents(up: Up) -> None:
     [found] = up.records("ls")
-    assert (found["fleet"], found["pid"], found["agents"]) == ("demo", up.command.process.pid, 5)
+    assert (found["fleet"], found["pid"], found["agents"]) == ("demo", up.command.process.pid, 6)
     lines = [json.loads(line) for line in up("ps", "demo", "-o", "jsonl").out.splitlines()]
     assert sorted(line["path"] for line in lines) == [
-        f"demo/{name}" for name in ("answers", "asks", "hangs", "hovers", "writes")
+        f"demo/{name}" for name in ("answers", "asks", "hangs", "hovers", "wonders", "writes")
     ]
     top, *branches = up("tree").out.splitlines()
     assert top == "demo  running"
@@ -109,6 +127,7 @@ def test_the_lists_show_the_fleet_and_its_agents(up: Up) -> None:
         "asks",
         "hangs",
         "hovers",
+        "wonders",
         "writes",
     ]
     assert up("ls").out.split()[:5] == ["FLEET", "PID", "SINCE", "AGENTS", "NEEDS"]
@@ -143,6 +162,10 @@ def test_an_agent_is_described_with_its_open_approvals(up: Up) -> None:
             ("deny", "asks", "none"),
             f"agent 'asks' has no open approval 'none': {SETTLED}",
         ),
+        (
+            ("answer", "wonders", "x"),
+            "wonders has no open question; proctor approvals lists what is open",
+        ),
         (("wait", "--for", "done", "--timeout", "50ms"), "the end of fleet 'demo' has not come in time"),
     ],
 )
@@ -166,6 +189,10 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(
         (
             ("ps", "--timeout", "soon"),
             "expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'soon' (see proctor ps --help)",
+        ),
+        (
+            ("budget", "--usd", "-1"),
+            "argument --usd: invalid amount value: '-1' (see proctor budget --help)",
         ),
     ],
 )
@@ -266,12 +293,62 @@ def test_an_approval_is_shown_with_its_diff_given_more_time_and_allowed_for_alwa
     once(lambda: up.state("writes") == "idle")
 
 
+def test_a_question_is_answered_once_by_a_number_an_option_or_a_text(up: Up) -> None:
+    up("send", "wonders", "go")
+    [asked] = once(lambda: up.records("approvals"))
+    short = up("answer", "wonders", "blue", "S")
+    assert (short.status, short.complaint) == (
+        1,
+        "proctor: wonders asks 1: Which colour?. Give an answer for each, in order",
+    )
+    assert up("answer", "wonders", "2").out == f"wonders  {asked['id']}  allowed\n"
+    late = up("answer", "wonders", "red", "--id", asked["id"])
+    assert late.complaint.startswith(f"proctor: wonders has no open question {asked['id']!r}; ")
+    once(lambda: up.state("wonders") == "idle")
+    up("send", "wonders", "go")
+    once(lambda: up.records("approvals"))
+    assert up("answer", "wonders", "1", "a text").status == 0
+    once(lambda: up.state("wonders") == "idle")
+    raw = [json.loads(line) for line in up("logs", "wonders", "--raw").out.splitlines()]
+    results = [json.loads(event["text"])["answers"] for event in raw if event["type"] == "tool_result"]
+    assert results == [{"Which colour?": "blue"}, {"Which sizes?": "red, a text"}]
+
+
+def test_the_requests_of_a_fleet_are_listed_by_agent_and_state(up: Up) -> None:
+    up("ask", "answers", "first of all")
+    up.busy("hovers")
+    up("send", "hovers", "next")
+    waiting = up.records("requests", "--agent", "hov", "--state", "waiting")
+    running = up.records("requests", "demo", "--agent", "hovers", "--state", "running")
+    assert [(one["prompt"], one["agent"]) for one in (*waiting, *running)] == [
+        ("next", "hovers"),
+        ("work", "hovers"),
+    ]
+    assert [one["prompt"] for one in up.records("requests", "--limit", "1")] == ["next"]
+    title, first, *_ = up("requests", "--agent", "demo/hovers").out.splitlines()
+    assert title.split() == ["AGENT", "FATE", "AGE", "COST", "KEY", "PROMPT"]
+    assert first.split()[:2] == ["hovers", "waiting"]
+    assert first.endswith(f"  {waiting[0]['key']}  next")
+    up("interrupt", "hovers")
+    once(lambda: [one["prompt"] for one in up.records("requests", "--state", "running")] == ["next"])
+    ended = up.records("requests", "--agent", "hovers", "--state", "ended")
+    assert {one["outcome"] for one in ended} == {"interrupted"}
+    up("interrupt", "hovers")
+    once(lambda: up.state("hovers") == "idle")
+
+
 def test_a_budget_is_shown_given_and_changed(up: Up) -> None:
     assert up("budget").out.split("\n")[1].split() == ["demo", "no", "limit"]
     first = up("budget", "answers", "--usd", "5").out.split("\n")[1]
     assert first.split() == ["answers", "$0.0000", "$5.0000", "1", "d", "park"]
     [record] = up.records("budget", "answers", "--per", "2h")
     assert (record["agent"], record["usd"], record["per"], record["spent_usd"]) == ("answers", 5.0, 7200.0, 0)
+    assert up("budget", "answers", "--usd", "none").out.split("\n")[1].split() == ["answers", "no", "limit"]
+    both = up("budget", "answers", "--usd", "none", "--per", "1d")
+    assert (both.status, both.complaint.partition(" (")[0]) == (
+        2,
+        "proctor: --usd none removes the budget: leave --per out",
+    )
     without = up("budget", "hangs", "--per", "2h")
     assert (without.status, without.complaint.partition(" (")[0]) == (
         2,

@@ -319,6 +319,18 @@ class Endpoints:
     async def set_fleet_budget(self, request: Request) -> Response:
         return await self._set_budget(request, None)
 
+    async def remove_budget(self, request: Request) -> Response:
+        return await self._remove_budget(self._agent(request))
+
+    async def remove_fleet_budget(self, request: Request) -> Response:
+        return await self._remove_budget(None)
+
+    async def _remove_budget(self, agent: Agent | None) -> Response:
+        limits, place = self._gateway.budget_place(agent)
+        self._gateway.hooks.log("budget changed", {"agent": agent and agent.name, "usd": None, "per": None})
+        await limits.remove_budget(place)
+        return self._budget(agent)
+
     def _budget(self, agent: Agent | None) -> Response:
         limits, place = self._gateway.budget_place(agent)
         name = None if agent is None else agent.name

@@ -24,6 +24,18 @@ def _word(*names: str, **options: Any) -> Word:
     return Word(names, options)
 
 
+def _dollars(text: str) -> float | str:
+    if text == "none":
+        return text
+    # argparse makes a usage error of a ValueError, but without its text
+    if not 0 < (usd := float(text)) < 1e12:
+        raise ValueError(text)
+    return usd
+
+
+_dollars.__name__ = "amount"  # as the usage error calls it
+
+
 FLEET = _word("fleet", nargs="?", help="The fleet's name. Default: the one that runs.")
 AGENTS = _word("agent", help="NAME, the beginning of one, a pattern such as 'review-*', or FLEET/NAME.")
 AGENT = _word("agent", help="NAME, the beginning of one, or FLEET/NAME.")
@@ -91,6 +103,17 @@ VERBS: Mapping[str, Verb] = {
     "reset-failed": Verb(
         "Start an agent again that has failed or was given up, and forget its restarts.", (AGENTS, TIMEOUT)
     ),
+    "requests": Verb(
+        "List what the agents of a fleet were asked, the newest first, with what came of it.",
+        (
+            FLEET,
+            _word("--agent", help="Only those of this agent: NAME, the beginning of one, or FLEET/NAME."),
+            _word("--state", choices=("waiting", "running", "ended"), help="Only those in this state."),
+            _word("--limit", dest="most", type=int, default=100, help="At most so many. Default: 100."),
+            OUTPUT,
+            TIMEOUT,
+        ),
+    ),
     "approvals": Verb("List the open approvals of a fleet.", (FLEET, OUTPUT, TIMEOUT)),
     "approve": Verb(
         "Let the tool run that an agent asks for.",
@@ -106,6 +129,20 @@ VERBS: Mapping[str, Verb] = {
     "deny": Verb(
         "Deny the tool that an agent asks for.",
         (AGENT, APPROVAL, _word("-m", "--message", default="", help="The reason, for the model."), TIMEOUT),
+    ),
+    "answer": Verb(
+        "Answer what an agent asks you.",
+        (
+            AGENT,
+            _word(
+                "answers",
+                nargs="+",
+                metavar="answer",
+                help="An answer for each question, in order: an option, its number, or a text of your own.",
+            ),
+            _word("--id", help="The approval's id. Default: the only open question."),
+            TIMEOUT,
+        ),
     ),
     "extend": Verb(
         "Put off the deadline of an approval.",
@@ -129,7 +166,11 @@ VERBS: Mapping[str, Verb] = {
                 help="NAME, the beginning of one, or FLEET/NAME. Default: the whole fleet.",
             ),
             _word("--fleet", help="The fleet's name, without an agent. Default: the one that runs."),
-            _word("--usd", type=float, help="Dollars that may be spent in that time."),
+            _word(
+                "--usd",
+                type=_dollars,
+                help="Dollars that may be spent in that time; none removes the budget.",
+            ),
             _word("--per", help="The time, such as 1d. Default: as it is, else a day."),
             OUTPUT,
             TIMEOUT,

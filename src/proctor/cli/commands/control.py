@@ -6,54 +6,27 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import urlencode
 
-from proctor.actors.client.sockets import TIMEOUT, Host, running_hosts
+from proctor.actors.client.sockets import TIMEOUT, running_hosts
 from proctor.actors.durations import UNLIMITED, duration, format_duration, format_moment, limit
-from proctor.cli.control_client import LONGEST, Client, ControlError, agent_path, problem_of, wait_ended
+from proctor.cli.addressing import Record, agent_of, agents_of, fleet_of
+from proctor.cli.commands.decisions import answer, approval_lines, decide, extend, list_approvals
+from proctor.cli.control_client import LONGEST, Client, ControlError, problem_of, wait_ended
 from proctor.cli.exit_status import DEADLINE, FAILED, OK, USAGE
 from proctor.cli.loading import loading
+from proctor.cli.ui.listing import Column, cell, show, write
 from proctor.cli.ui.need import AT_REST, need
-from proctor.cli.ui.text import WHOLE, aligned, money, one_line, printable, tool_use
+from proctor.cli.ui.text import WHOLE, money, one_line, printable
 from proctor.cli.usage_errors import complain, missing_of
 
-Record = Mapping[str, Any]
-Row = tuple[str, ...]
-Column = str | Callable[[Record], str]
-"""A field of a record, or a function that makes the text of a cell."""
 AT_FAULT = ("parked", "backoff", "failed")
 """The states whose reason the operator of an agent has to know."""
-
-
-class Place(NamedTuple):
-    """An agent of a running fleet: the client of its host, and its record."""
-
-    client: Client
-    record: Record
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return str(self.record["name"])
-
-    @property
-    def full_name(self) -> str:
-        """Its name with that of its fleet."""
-        return f"{self.client.host.fleet}/{self.name}"
-
-    def call(self, method: str, rest: str, body: Record | None = None) -> Any:
-        """Send a request about it. Raises `ControlError`."""
-        return self.client.call(method, self.at(rest), body)
-
-    def at(self, rest: str) -> str:
-        """The path of a request about it."""
-        return agent_path(self.name, rest)
 
 
 def control_command(name: str, options: Namespace) -> int:
@@ -70,63 +43,6 @@ def control_command(name: str, options: Namespace) -> int:
         return error.status
 
 
-# -- what is named
-
-
-def fleet_of(options: Namespace) -> Client:
-    """The running fleet that is named; without a name the only one. Raises `ControlError`."""
-    hosts = _hosts()
-    named = [host for host in hosts if options.fleet in (None, host.fleet)]
-    if not named:
-        raise ControlError(f"no fleet {options.fleet!r} runs under this user; these do: {_names(hosts)}")
-    if len(named) > 1:
-        raise ControlError(f"{len(named)} fleets run: {_names(named)}; name one")
-    return Client(named[0], options.timeout)
-
-
-def _hosts() -> list[Host]:
-    if not (hosts := running_hosts()):
-        raise ControlError("no fleet runs under this user; start one with proctor up FLEET.toml")
-    return hosts
-
-
-def _names(hosts: Sequence[Host]) -> str:
-    return ", ".join(host.fleet for host in hosts)
-
-
-def agents_of(options: Namespace) -> list[Place]:
-    """The agents that are named, in one fleet or in all. Raises `ControlError`."""
-    fleet, _, name = options.agent.rpartition("/")
-    hosts = [host for host in _hosts() if fleet in ("", host.fleet)]
-    clients = [Client(host, options.timeout) for host in hosts]
-    places = [Place(client, record) for client in clients for record in client.get("/fleet")["agents"]]
-    if set(name) & set("*?["):
-        found = [place for place in places if fnmatchcase(place.name, name)]
-    else:
-        exact = [place for place in places if place.name == name]
-        found = exact or [place for place in places if place.name.startswith(name)]
-        if len(found) > 1:
-            raise ControlError(f"{options.agent!r} is the name of {_listed(found)}; name one")
-    if not found:
-        where = f"fleet {fleet!r}" if fleet else "a fleet that runs"
-        raise ControlError(
-            f"no agent of {where} has the name {options.agent!r}; these are there: {_listed(places)}"
-        )
-    return found
-
-
-def _listed(places: Sequence[Place]) -> str:
-    return ", ".join(place.full_name for place in places) or "none"
-
-
-def agent_of(options: Namespace) -> Place:
-    """The one agent that is named. Raises `ControlError`."""
-    first, *others = agents_of(options)
-    if others:
-        raise ControlError(f"{options.agent!r} is the name of {_listed([first, *others])}; name one")
-    return first
-
-
 # -- lists
 
 
@@ -140,7 +56,7 @@ def _ls(options: Namespace) -> int:
         "AGENTS": "agents",
         "NEEDS YOU": "needs_you",
     }
-    return _show(options.output, records, columns)
+    return show(options.output, records, columns)
 
 
 def _host_record(client: Client) -> Record:
@@ -171,14 +87,14 @@ def _ps(options: Namespace) -> int:
         "RESTARTS": "restarts",
         "WHY": lambda agent: agent["unresponsive"] or agent["evidence"],
     }
-    return _show(options.output, agents, columns)
+    return show(options.output, agents, columns)
 
 
 def _completion(options: Namespace) -> int:
     if options.kind == "fleets":
-        _write(host.fleet for host in running_hosts())
+        write(host.fleet for host in running_hosts())
     elif options.kind == "agents":
-        _write(_agent_names([Client(host, options.timeout) for host in running_hosts()]))
+        write(_agent_names([Client(host, options.timeout) for host in running_hosts()]))
     else:
         with loading():
             from proctor.cli.commands.completion import completion_script
@@ -218,29 +134,32 @@ def _need(agent: Record) -> tuple[int, str]:
     return need(agent["state"], agent["approvals"]), agent["name"]
 
 
-def _approvals(options: Namespace) -> int:
+def _requests(options: Namespace) -> int:
+    if options.agent is None:
+        client, chosen = fleet_of(options), dict[str, str]()
+    else:
+        if options.fleet is not None and "/" not in options.agent:
+            options.agent = f"{options.fleet}/{options.agent}"
+        place = agent_of(options)
+        client, chosen = place.client, {"agent": place.name}
+    if options.state is not None:
+        chosen["state"] = options.state
+    path = f"/requests?{urlencode({**chosen, 'limit': options.most})}"
     columns: Mapping[str, Column] = {
         "AGENT": "agent",
-        "ID": "id",
-        "TOOL": "tool",
-        "LEFT": lambda approval: format_duration(approval["seconds_left"]),
-        "CHANGES": lambda approval: _size_of(approval["diff"]),
-        "INPUT": lambda approval: json.dumps(approval["input"], ensure_ascii=False),
+        "FATE": lambda request: request["outcome"] or request["state"],
+        "AGE": lambda request: format_duration(max(0.0, time.time() - request["accepted"])),
+        "COST": lambda request: money(request["cost_usd"]),
+        "KEY": "key",
+        "PROMPT": "prompt",
     }
-    return _show(options.output, fleet_of(options).get("/approvals")["approvals"], columns)
-
-
-def _size_of(diff: str | None) -> str:
-    """The lines that a diff adds and removes, as `+3 -1`."""
-    lines = [] if diff is None else [line for line in diff.splitlines() if line[:3] not in ("+++", "---")]
-    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    return "" if diff is None else f"+{added} -{removed}"
+    return show(options.output, client.get(path)["requests"], columns)
 
 
 def _tree(options: Namespace) -> int:
     snapshot = fleet_of(options).get("/fleet")
     agents = {agent["name"]: agent for agent in snapshot["agents"]}
-    _write(_branch(snapshot["tree"], agents, 0))
+    write(_branch(snapshot["tree"], agents, 0))
     return OK
 
 
@@ -257,12 +176,12 @@ def _describe(options: Namespace) -> int:
     approvals = place.client.get("/approvals")["approvals"]
     record = {**place.record, "open_approvals": [one for one in approvals if one["agent"] == place.name]}
     if options.output != "table":
-        return _show(options.output, [record], {})
+        return show(options.output, [record], {})
     asked = record.pop("open_approvals")
     shown = {name: value for name, value in record.items() if value not in (None, "", [])}
     width = max(map(len, shown))
-    _write([f"{name:<{width}}  {_text(_READABLE.get(name, _same)(value))}" for name, value in shown.items()])
-    _write(line for approval in asked for line in _approval_lines(approval))
+    write([f"{name:<{width}}  {cell(_READABLE.get(name, _same)(value))}" for name, value in shown.items()])
+    write(line for approval in asked for line in approval_lines(approval))
     return OK
 
 
@@ -282,44 +201,6 @@ _READABLE: Mapping[str, Callable[[Any], object]] = {
 """How fields of an agent are written for a person."""
 
 
-def _approval_lines(approval: Record) -> Iterator[str]:
-    """All of an approval: what the tool would do, the questions that it asks, and what it would change."""
-    yield ""
-    yield f"approval {approval['id']}: {tool_use(approval['tool'], approval['input'])}"
-    yield f"  {', '.join(approval['choices'])}; {format_duration(approval['seconds_left'])} left"
-    for question in approval["questions"]:
-        yield f"  {one_line(question['text'])}"
-        for option in question["options"]:
-            yield f"    - {one_line(': '.join(filter(None, option.values())))}"
-    for line in (approval["diff"] or "").splitlines():
-        yield f"  {printable(line)}"
-
-
-def _show(output: str, records: Sequence[Record], columns: Mapping[str, Column]) -> int:
-    """Write records in an output format. `columns` has the field of each title of the table, or a function of the record."""
-    if output == "table":
-        _write(aligned([tuple(columns), *(_row(record, columns.values()) for record in records)]))
-    elif output == "json":
-        _write([json.dumps(records, indent=2)])
-    else:
-        _write(map(json.dumps, records))
-    return OK
-
-
-def _row(record: Record, columns: Iterable[Column]) -> Row:
-    return tuple(_text(record[c]) if isinstance(c, str) else _text(c(record)) for c in columns)
-
-
-def _text(value: object) -> str:
-    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return "" if value is None else one_line(whole)
-
-
-def _write(lines: Iterable[str]) -> None:
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
-    sys.stdout.buffer.flush()
-
-
 # -- requests to agents
 
 
@@ -331,17 +212,17 @@ def _ask(options: Namespace) -> int:
     turn = end.data["turn"]
     if (failure := turn["problem"]) is not None:
         raise problem_of(failure)
-    answer = turn["answer"]
-    if answer["text"]:
-        _write([printable(answer["text"]).rstrip("\n")])
-    if answer["ok"]:
+    reply = turn["answer"]
+    if reply["text"]:
+        write([printable(reply["text"]).rstrip("\n")])
+    if reply["ok"]:
         return OK
     from proctor.cli.exit_status import status_of
     from proctor.cli.ui.verdict import phrase_of
 
-    why = answer["error"] or answer["detail"] or ""
-    complain(one_line(f"{place.name} {phrase_of(answer['outcome'])}{f': {why}' if why else ''}", WHOLE))
-    return status_of(answer["outcome"])
+    why = reply["error"] or reply["detail"] or ""
+    complain(one_line(f"{place.name} {phrase_of(reply['outcome'])}{f': {why}' if why else ''}", WHOLE))
+    return status_of(reply["outcome"])
 
 
 def _prompt(word: Any) -> Any:
@@ -368,40 +249,9 @@ def _post(rest: str, fields: Sequence[str], options: Namespace) -> int:
         # a receipt, or the record of the agent
         state = result.get("fate") or result["state"]
         why = result.get("why") or (result["evidence"] if state in AT_FAULT else "")
-        _write([one_line(f"{place.name}  {state}{f' ({why})' if why else ''}")])
+        write([one_line(f"{place.name}  {state}{f' ({why})' if why else ''}")])
         status = FAILED if state in ("refused", "expired") else status
     return status
-
-
-# -- approvals
-
-
-def _decide(decision: str, options: Namespace) -> int:
-    place = agent_of(options)
-    id = options.id or _only_approval(place)
-    decision = "always" if getattr(options, "always", False) else decision
-    body = {"decision": decision, "message": getattr(options, "message", "")}
-    settled = place.call("POST", f"approvals/{quote(id, safe='')}", body)["settled"]
-    expected = "denied" if decision == "deny" else "allowed"
-    _write([f"{place.name}  {id}  {settled}"])
-    return OK if settled == expected else FAILED
-
-
-def _extend(options: Namespace) -> int:
-    seconds, place = duration(options.time), agent_of(options)
-    id = options.id or _only_approval(place)
-    approval = place.call("POST", f"approvals/{quote(id, safe='')}/deadline", {"seconds": seconds})
-    _write([f"{place.name}  {id}  {format_duration(approval['seconds_left'])} left"])
-    return OK
-
-
-def _only_approval(place: Place) -> str:
-    ids = [one["id"] for one in place.client.get("/approvals")["approvals"] if one["agent"] == place.name]
-    if not ids:
-        raise ControlError(f"{place.name} has no open approval; proctor approvals lists those of all agents")
-    if len(ids) > 1:
-        raise ControlError(f"{place.name} has {len(ids)} open approvals: {', '.join(ids)}; name one")
-    return str(ids[0])
 
 
 # -- budgets
@@ -413,6 +263,10 @@ def _budget(options: Namespace) -> int:
     path = "/budget" if place is None else place.at("budget")
     if options.usd is None and options.per is None:
         record = client.get(path)
+    elif options.usd == UNLIMITED:
+        if options.per is not None:
+            raise ValueError("--usd none removes the budget: leave --per out")
+        record = client.call("DELETE", path)
     else:
         per = None if options.per is None else duration(options.per)
         usd = client.get(path)["usd"] if options.usd is None else options.usd
@@ -429,7 +283,7 @@ def _budget(options: Namespace) -> int:
             "" if budget["until"] is None else format_moment(budget["until"], time.time())
         ),
     }
-    return _show(options.output, [record], columns)
+    return show(options.output, [record], columns)
 
 
 # -- events
@@ -441,7 +295,7 @@ def _logs(options: Namespace) -> int:
     lines = _raw_lines if options.raw else _event_lines(place.name)
     for event in place.client.stream("GET", path):
         if event.kind != "end":
-            _write(lines(event.data))
+            write(lines(event.data))
     return OK
 
 
@@ -461,11 +315,11 @@ def _event_lines(agent: str) -> Callable[[Record], Sequence[str]]:
 def _reload(options: Namespace) -> int:
     body = {"dry_run": options.dry_run, "restart": options.restart}
     found = fleet_of(options).call("POST", "/reload", body)
-    _write(f"{kind} {name}" for kind in ("added", "removed") for name in found[kind])
+    write(f"{kind} {name}" for kind in ("added", "removed") for name in found[kind])
     later = "" if options.dry_run else " goes on as before until it is restarted by reload --restart"
     for name in found["changed"]:
-        _write([f"changed {name}{' restarted' if name in found['restarted'] else later}"])
-    _write([f"{len(found['unchanged'])} unchanged"])
+        write([f"changed {name}{' restarted' if name in found['restarted'] else later}"])
+    write([f"{len(found['unchanged'])} unchanged"])
     for problem in found["problems"]:
         complain(one_line(problem, WHOLE))
     return FAILED if found["problems"] else OK
@@ -527,10 +381,12 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "unpark": partial(_post, "unpark", ()),
     "kill": partial(_post, "kill", ()),
     "reset-failed": partial(_post, "reset", ()),
-    "approvals": _approvals,
-    "approve": partial(_decide, "allow"),
-    "deny": partial(_decide, "deny"),
-    "extend": _extend,
+    "requests": _requests,
+    "approvals": list_approvals,
+    "approve": partial(decide, "allow"),
+    "deny": partial(decide, "deny"),
+    "answer": answer,
+    "extend": extend,
     "reload": _reload,
     "budget": _budget,
     "wait": _wait,

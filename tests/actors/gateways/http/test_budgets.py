@@ -81,6 +81,43 @@ async def test_an_agent_and_a_fleet_without_a_budget_are_given_one() -> None:
     assert (spent["spent_usd"], cap) == (0.5, 9.0)
 
 
+async def test_a_budget_that_is_removed_lets_agents_go_on_and_a_later_one_counts_anew() -> None:
+    store = MemoryStore()
+    written = proctor.Budget(0.4, 3600)
+    async with served(spends(budget=written), store=store) as server:
+        await put(server, "/budget", usd=0.4)
+        await server.ask("one")
+        await server.client.post("/agents/a/queue", json={"prompt": "two"})
+        await until_state(server, "parked")
+        for path in ("/agents/a/budget", "/budget"):
+            removed = await server.client.delete(path)
+            assert (removed.status_code, removed.json()["usd"], removed.json()["spent_usd"]) == (
+                200,
+                None,
+                None,
+            )
+        await until_state(server, "idle")
+        fleet = (await server.client.get("/fleet")).json()
+        assert (fleet["cost_cap_usd"], fleet["limits"]) == (None, [])
+        assert (await server.client.delete("/budget")).status_code == 200
+    async with served(spends(budget=written), store=store) as server:
+        kept = (await server.client.get("/agents/a/budget")).json()
+        anew = await put(server, "/agents/a/budget", usd=0.6)
+        await server.ask("three")
+    assert (kept["usd"], anew["spent_usd"]) == (None, 0)
+
+
+async def test_a_budget_that_is_removed_in_the_midst_of_a_turn_holds_nothing_of_a_later_one() -> None:
+    async with served(spends(budget=proctor.Budget(5, 3600))) as server:
+        await server.client.post("/agents/a/queue", json={"prompt": "hang"})
+        await until_state(server, "working")
+        await server.client.delete("/agents/a/budget")
+        await put(server, "/agents/a/budget", usd=0.6)
+        await server.client.post("/agents/a/interrupt")
+        await until_state(server, "idle")
+        await server.ask("next")
+
+
 async def test_a_budget_that_cannot_be_is_refused() -> None:
     async with served(spends(), hooks={"lifecycle": None}) as server:
         alone = await server.client.get("/budget")
