@@ -174,6 +174,22 @@ def opened(executable: Path, folder: Path) -> Generator[Callable[[], World]]:
         browser.close()
 
 
+def _fonts_file(executable: Path, folder: Path) -> Path:
+    """The settings by which fonts are found: those that Chromium brings, and no others.
+
+    The file that it brings names fixed folders instead. Where these are not there it has no font, and no text has a size.
+    """
+    lines = (
+        "<fontconfig>",
+        f"<dir>{fonts(executable)}</dir>",
+        f"<cachedir>{folder}/fonts</cachedir>",
+        "</fontconfig>",
+    )
+    file = folder / "fonts.conf"
+    file.write_text("\n".join(lines))
+    return file
+
+
 @contextmanager
 def _chromium(executable: Path, folder: Path) -> Generator[str]:
     command = [str(executable), *OPTIONS, f"--user-data-dir={folder}"]
@@ -182,7 +198,7 @@ def _chromium(executable: Path, folder: Path) -> Generator[str]:
         "HOME": str(folder),
         "LC_ALL": "en_US.UTF-8",
         "LD_LIBRARY_PATH": ":".join(paths),
-        "FONTCONFIG_PATH": str(fonts(executable)),
+        "FONTCONFIG_FILE": str(_fonts_file(executable, folder)),
     }
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **own}
