@@ -10,7 +10,6 @@ A new dialect is a row in `DIALECTS`. Not here: the players themselves (`scripte
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.permissions import Verdict
 from proctor.actors.plan.plan import Plan, scripted_plan
+from proctor.actors.recording.sent_prompts import plain_prompt, sent_text
 from proctor.actors.scripted import ScriptError
 from proctor.actors.scripted.launch import program_command
 from proctor.actors.scripted.script import read_stream
@@ -95,7 +95,7 @@ def read_recording(path: str | Path) -> Recorded:
     frames = [_frame(line) for line in lines]
     wire: Wire = "jsonrpc" if any("method" in frame for frame in frames) else "claude"
     oneshot = wire == "claude" and not any("type" in frame for frame in frames)
-    prompts = _whole(stdin, meta) if oneshot else tuple(filter(None, map(_prompt_of, lines)))
+    prompts = _plain(stdin, meta) if oneshot else _prompts(lines)
     if not prompts:
         raise BadOption(f"{str(path)!r} holds no prompt that could be sent again")
     allowed = dict(_verdicts(frames))
@@ -157,52 +157,14 @@ def _frame(data: bytes) -> Frame:
     return cast("Frame", found) if isinstance(found, dict) else {}
 
 
-def _whole(stdin: bytes, meta: Frame) -> tuple[str, ...]:
-    """The prompt of a run that got it as plain text: on stdin, or behind `-p` among its arguments."""
-    text = stdin.decode("utf-8", "replace")
-    if text.strip():
-        return (text,)
-    words = [str(word) for word in meta.get("argv", ())]
-    pairs = itertools.pairwise(words)
-    return tuple(text for flag, text in pairs if flag in ("-p", "--print") and text[:1] != "-")[:1]
+def _plain(stdin: bytes, meta: Frame) -> tuple[str, ...]:
+    prompt = plain_prompt(stdin, [str(word) for word in meta.get("argv", ())])
+    return () if prompt is None else (prompt,)
 
 
-class _Block(msgspec.Struct, frozen=True, gc=False):
-    text: str = ""
-
-
-class _Message(msgspec.Struct, frozen=True, gc=False):
-    content: str | list[_Block] = ""
-
-
-class _Params(msgspec.Struct, frozen=True, gc=False):
-    prompt: list[_Block] = []
-    input: list[_Block] = []
-
-
-class _Asked(msgspec.Struct, frozen=True, gc=False):
-    """A line of a host, as far as it may be a prompt: of Claude's wire, of ACP, of Codex."""
-
-    type: str = ""
-    method: str = ""
-    message: _Message = _Message()
-    params: _Params = _Params()
-
-
-def _prompt_of(line: bytes) -> str | None:
-    try:
-        asked = msgspec.json.decode(line, type=_Asked)
-    except msgspec.DecodeError:
-        return None
-    blocks: str | list[_Block] = ""
-    if asked.type == "user":
-        blocks = asked.message.content
-    elif asked.method == "session/prompt":
-        blocks = asked.params.prompt
-    elif asked.method == "turn/start":
-        blocks = asked.params.input
-    text = blocks if isinstance(blocks, str) else "\n".join(block.text for block in blocks if block.text)
-    return text or None
+def _prompts(lines: list[bytes]) -> tuple[str, ...]:
+    texts = (sent_text(line) for line in lines)
+    return tuple(sent.text for sent in texts if sent is not None and sent.sort == "prompt")
 
 
 def _verdicts(frames: list[Frame]) -> Iterator[tuple[str, bool]]:

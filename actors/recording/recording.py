@@ -257,7 +257,8 @@ class Recording:
         self._grown = grown
         self._failed = failed
         self._t0 = trio.current_time()
-        self._meta: dict[str, Any] = {}
+        # by it the times of the lines, which are counted from here, become times of the day
+        self._meta: dict[str, Any] = {"begun": round(time.time(), 3)}
         self._hidden: tuple[bytes, ...] = ()
         self._in_times = array("d")
         self._line_times = array("f")  # single precision: to a millisecond over hours
