@@ -88,6 +88,22 @@ def test_a_run_is_shown_from_its_first_event_to_its_last(two_runs: Path) -> None
     assert "turn_ended" in kinds
 
 
+def test_a_run_is_written_as_a_trajectory_and_as_markdown(two_runs: Path) -> None:
+    done = proctor("show", "good", "-o", "atif", home=two_runs)
+    assert done.status == 0
+    trajectory = json.loads(done.out)
+    assert trajectory["schema_version"] == "ATIF-v1.8"
+    assert [(step["source"], step["message"]) for step in trajectory["steps"]] == [
+        ("user", "x"),
+        ("agent", "All is well, x"),
+    ]
+    done = proctor("show", "bad", "-o", "md", home=two_runs)
+    assert done.status == 0
+    assert done.out.startswith("# bad\n")
+    assert "\n## Prompt\n\n> x\n\nI try.\n" in done.out
+    assert proctor("show", "good", "-o", "json", home=two_runs).out.count('"turn_ended"') == 1
+
+
 def test_a_run_of_a_killed_host_was_cut_off_and_one_that_works_works(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=HANGS)
     with running("up", str(path), home=home) as command:

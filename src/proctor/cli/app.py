@@ -26,6 +26,7 @@ from proctor.cli.parameters import (
     Flag,
     OutputFormat,
     ReplayOptions,
+    RunForm,
     RunOptions,
     RunsOptions,
     SelectionOptions,
@@ -385,20 +386,28 @@ def runs(*, options: RunsOptions = RunsOptions()) -> int:
     return runs_command(options)
 
 
-def show(run: str, /, *, json: Flag = False) -> int:
+def show(
+    run: str,
+    /,
+    *,
+    output: Annotated[RunForm, Parameter(name=("--output", "-o"))] = "text",
+    json: Flag = False,
+) -> int:
     """Show what a recorded run did, from its first event to its last; exits with 1 when its last turn failed.
 
     Parameters
     ----------
     run
         The id of a run, its folder, or the name of an agent for its last run.
+    output
+        text for people; json writes every event as a line of JSON, atif the run as a trajectory, md as Markdown.
     json
-        Write every event as a line of JSON.
+        The same as -o json.
     """
     with loading():
         from proctor.cli.commands.runs import show_command
 
-    return show_command(run, json=json)
+    return show_command(run, "json" if json else output)
 
 
 def cost(

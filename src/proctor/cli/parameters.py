@@ -15,6 +15,7 @@ from proctor.actors.plan.options import OPTIONS
 _BARE = Parameter(negative="", show_default=False)
 Flag: TypeAlias = Annotated[bool, _BARE]
 OutputFormat: TypeAlias = Annotated[Literal["table", "json"], Parameter(name=("--output", "-o"))]
+RunForm: TypeAlias = Literal["text", "json", "atif", "md"]
 Texts: TypeAlias = Annotated[tuple[str, ...], _BARE]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import attrs
 import msgspec
@@ -19,6 +20,7 @@ import trio
 
 from proctor.actors.durations import duration, format_duration, format_moment
 from proctor.actors.errors import BadOption
+from proctor.actors.recording.readable import markdown_of
 from proctor.actors.recording.run_summary import (
     Charge,
     RunSummary,
@@ -27,10 +29,11 @@ from proctor.actors.recording.run_summary import (
     run_folders,
     summary_of,
 )
+from proctor.actors.recording.trajectory import read_trajectory
 from proctor.cli.commands.run import run_command
 from proctor.cli.daemon import run_report
 from proctor.cli.exit_status import FAILED, OK
-from proctor.cli.parameters import RunOptions, RunsOptions, SelectionOptions
+from proctor.cli.parameters import RunForm, RunOptions, RunsOptions, SelectionOptions
 from proctor.cli.recordings import state_directory
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import aligned, last_line, money, one_line, printable
@@ -56,9 +59,9 @@ def cost_command(by: str, options: SelectionOptions) -> int:
     return run_report(partial(_add_up, by, options))
 
 
-def show_command(run: str, *, json: bool) -> int:
+def show_command(run: str, output: RunForm) -> int:
     """Show what a run did and return the exit status."""
-    return run_report(partial(_show, run, json))
+    return run_report(partial(_show, run) if output == "text" else partial(_write_run, run, output))
 
 
 def resume_command(run: str, prompt: str | None, options: RunOptions) -> int:
@@ -128,12 +131,34 @@ async def _add_up(by: str, options: SelectionOptions, out: Output) -> int:
     return OK
 
 
-async def _show(name: str, json: bool, out: Output) -> int:
+async def _write_run(name: str, output: RunForm, out: Output) -> int:
+    run = await trio.to_thread.run_sync(_find, name)
+    await out.write(await trio.to_thread.run_sync(_WRITTEN[output], run.path))
+    return OK
+
+
+def _events_of(path: Path) -> bytes:
+    return b"".join(msgspec.json.encode(event) + b"\n" for event in recorded_events(path))
+
+
+def _trajectory_of(path: Path) -> bytes:
+    return read_trajectory(path).to_json() + b"\n"
+
+
+def _markdown_of(path: Path) -> bytes:
+    return markdown_of(read_trajectory(path)).encode("utf-8", "replace")
+
+
+_WRITTEN: Mapping[str, Callable[[Path], bytes]] = {
+    "json": _events_of,
+    "atif": _trajectory_of,
+    "md": _markdown_of,
+}
+
+
+async def _show(name: str, out: Output) -> int:
     run = await trio.to_thread.run_sync(_find, name)
     events = await trio.to_thread.run_sync(lambda: list(recorded_events(run.path)))
-    if json:
-        await out.write(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-        return OK
     facts = {
         "run": run.path,
         "agent": f"{run.agent} ({run.kind}{f', model {run.model}' if run.model else ''})",
