@@ -7,7 +7,7 @@ nothing that serves.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -23,6 +23,7 @@ from proctor.runtime.error_facts import Fault
 T = TypeVar("T")
 JSON, STREAM = "application/json", "text/event-stream"
 _CHUNK = 65536
+_NO_CONTENT = 204
 
 
 class NoSuchFleet(AgentError, LookupError):
@@ -78,10 +79,10 @@ class Connection:
     @asynccontextmanager
     async def stream(
         self, path: str, decode: Callable[[str, Any], T], agent: str = ""
-    ) -> AsyncGenerator[AsyncIterator[T]]:
+    ) -> AsyncGenerator[Events[T]]:
         """Follow the events at `path`, of whose kind and data `decode` makes something, until they end in order. Raises as `call` does."""
         async with self._response("GET", path, None, {"accept": STREAM}, agent) as response:
-            yield _Events(self, response, decode)
+            yield Events(self, response, decode)
 
     def read(self, decode: Callable[..., T], *record: Any) -> T:
         """Decode what the host sent. Raises `HostError` for what this version does not understand."""
@@ -106,7 +107,9 @@ class Connection:
                     await self._check_host()
                 first = await response.line()
                 await response.skip_headers()
-                if self.read(_status_of, first) >= 400:
+                status = self.read(_status_of, first)
+                response.is_empty = status == _NO_CONTENT
+                if status >= 400:
                     record = self.read(msgspec.json.decode, await response.content())
                     raise self.read(partial(error_of, agent=agent), record)
             yield response
@@ -159,10 +162,11 @@ def _status_of(line: bytes) -> int:
     return int(line.split()[1])
 
 
-class _Events(Generic[T]):
-    """The server-sent events of a response; not a generator, which would have to be closed."""
+class Events(Generic[T]):
+    """The server-sent events of a response; not a generator, which would have to be closed. `id` is that of the last one, None where it had none."""
 
     def __init__(self, connection: Connection, response: _Response, decode: Callable[[str, Any], T]) -> None:
+        self.id: int | None = None
         self._connection = connection
         self._response = response
         self._decode = decode
@@ -172,18 +176,21 @@ class _Events(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        while True:
+        while not self._response.is_empty:
             async with self._connection.exchange():
                 with trio.fail_after(SILENCE):
                     line = await self._response.line()
             field, _, text = line.rstrip(b"\n").partition(b": ")
             if field == b"event":
                 self._kind = text.decode()
+            elif field == b"id":
+                self.id = self._connection.read(int, text)
             elif field == b"data" and self._kind == "end":
                 raise StopAsyncIteration
             elif field == b"data":
                 data = self._connection.read(msgspec.json.decode, text)
                 return self._connection.read(self._decode, self._kind, data)
+        raise StopAsyncIteration
 
 
 class _Response:
@@ -193,6 +200,8 @@ class _Response:
         self._stream = stream
         self._rest = bytearray()
         self._length: int | None = None
+        self.is_empty = False
+        """Whether it has no content, as that of a log that is read to its end."""
 
     async def has_come(self, seconds: float) -> bool:
         """Whether something of it comes in so many seconds."""

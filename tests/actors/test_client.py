@@ -42,7 +42,7 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def hosted(folder: Path, name: str = "review") -> AsyncGenerator[None]:
+async def hosted(folder: Path, name: str = "review") -> AsyncGenerator[proctor.Supervisor]:
     """A fleet of this name that is served on its control socket."""
     wonders = partial(asks, request=ASKS_USER)
     specs = [
@@ -58,7 +58,7 @@ async def hosted(folder: Path, name: str = "review") -> AsyncGenerator[None]:
             async with open_gateway(agents, hooks) as gateway, trio.open_nursery() as nursery:
                 app = AuthMiddleware(application(gateway), endpoint_of(opened))
                 await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
-                yield
+                yield sup
                 nursery.cancel_scope.cancel()
 
 
@@ -80,6 +80,14 @@ async def test_an_agent_of_another_process_is_asked_as_one_of_our_own(sockets: P
         }
         assert (await agent.steer("left")).fate == "refused"
         assert fleet.host.pid == os.getpid()
+
+
+async def test_the_events_of_an_agent_at_rest_end_at_once(sockets: Path) -> None:
+    async with hosted(sockets) as sup, proctor.connect() as fleet:
+        async with sup.agent("a").events() as cursor:
+            cursor.log.close()
+        async with fleet.agent("a").events() as events:
+            assert [event async for event in events] == []
 
 
 async def test_a_turn_is_followed_and_interrupted_and_its_agent_commanded(sockets: Path) -> None:

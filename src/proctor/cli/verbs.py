@@ -76,6 +76,9 @@ VERBS: Mapping[str, Verb] = {
             TIMEOUT,
         ),
     ),
+    "attach": Verb(
+        "Follow an agent in the terminal, answer it, and send it what is typed.", (AGENT, TIMEOUT)
+    ),
     "ask": Verb(
         "Send a prompt to an agent, wait for its turn, and print the answer.", (AGENT, PROMPT, LIMIT)
     ),

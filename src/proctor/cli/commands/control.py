@@ -130,6 +130,17 @@ def _top(options: Namespace) -> int:
     return app.return_code or OK
 
 
+def _attach(options: Namespace) -> int:
+    place = agent_of(options)
+    with loading():
+        from proctor.cli.commands.attach import attach, check_terminal
+
+    if why_not := check_terminal():
+        complain(why_not)
+        return USAGE
+    return attach(place.client.host, place.name, options.timeout)
+
+
 def _need(agent: Record) -> tuple[int, str]:
     return need(agent["state"], agent["approvals"]), agent["name"]
 
@@ -370,6 +381,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "tree": _tree,
     "describe": _describe,
     "logs": _logs,
+    "attach": _attach,
     "ask": _ask,
     "send": partial(_post, "queue", ("prompt",)),
     "steer": partial(_post, "steer", ("text",)),

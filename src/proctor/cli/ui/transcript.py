@@ -104,6 +104,15 @@ class Transcript:
         self._end_line()
         return self._flush()
 
+    def note(self, line: str) -> Shown:
+        """The text of a line about the run that is no event."""
+        self._note(line)
+        return self._flush()
+
+    def end_line(self) -> None:
+        """The person has ended the line, at the same terminal."""
+        self._mid_line = False
+
     def _add(self, event: v.AnyEvent) -> None:
         match event:
             case v.TextDelta(parent=None):
@@ -138,6 +147,7 @@ class Transcript:
         if self.quiet:
             return
         broken = "\n" if self.shared and self._mid_line else ""
+        self._mid_line = self._mid_line and not broken
         self._err.append(f"{broken}\x1b[2m{line}\x1b[0m\n" if self.dim else f"{broken}{line}\n")
 
     def _flush(self) -> Shown:
