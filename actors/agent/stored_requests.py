@@ -147,6 +147,10 @@ class StoredRequests:
         """The requests that are kept, in the order in which they were accepted; of one agent, if it is named. Raises `StoreError`."""
         return await self._store.requests(agent=agent)
 
+    def open_ids(self, name: str) -> set[str]:
+        """The ids of the requests of that agent that have no end yet."""
+        return {turn.stored.id for (agent, _), turn in self._turns.items() if agent == name}
+
     def session(self, name: str) -> str | None:
         """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""
         return self._facts.get((name, SESSION))

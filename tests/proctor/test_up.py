@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_recorded
+from tests.proctor.command import EXAMPLES, ROOT, Ended, once, processes_with, proctor, running, wait_recorded
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 from tests.runtime.programs import installed
 
@@ -403,3 +403,29 @@ def test_the_servers_of_the_file_run_before_the_agents_and_are_stopped_behind_th
     order = [done.out.index(text) for text in told]
     assert order == sorted(order)
     assert processes_with(str(tmp_path)) == []
+
+
+BASH = '{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "gone"}'
+WAITS = (
+    BASH,
+    '{"reply": "One, {prompt}"}',
+    BASH,
+    '{"reply": "Two, {prompt}"}',
+    '{"reply": "Three, {prompt}"}',
+)
+
+
+def test_it_ends_only_when_what_other_terminals_have_sent_is_answered_too(home: Path, fleet: Fleet) -> None:
+    keys = {"script": '"waits.ndjson"', "permission": '"ask"', "prompt": '"first"'}
+    path = fleet(agent("waits", **keys), waits=WAITS)
+    with running("up", str(path), home=home) as command:
+        once(lambda: "Bash" in proctor("approvals", home=home).out)
+        for prompt in ("next", "last"):
+            assert proctor("send", "waits", prompt, home=home).status == 0
+        assert proctor("approve", "waits", home=home).status == 0
+        assert b"One, first" in command.said(b"the prompts are answered; 2 more requests to be answered")
+        once(lambda: "Bash" in proctor("approvals", home=home).out)
+        assert proctor("approve", "waits", home=home).status == 0
+        shown = command.out.read()
+        assert command.end() == 0
+    assert shown.index(b"Two, next") < shown.index(b"Three, last") < shown.index(b"stopping")

@@ -212,8 +212,8 @@ def up(
 ) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
 
-    Ends when every prompt is answered; an agent without one runs until Ctrl-C. A run that was cut short by a kill, a crash or SIGTERM is
-    continued: what was answered is not asked again, and agents go on in their conversations.
+    Ends when every prompt is answered, and what was sent to the fleet by then; an agent without a prompt runs until Ctrl-C. A run that was
+    cut short by a kill, a crash or SIGTERM is continued: what was answered is not asked again, and agents go on in their conversations.
 
     Parameters
     ----------

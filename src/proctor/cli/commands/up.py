@@ -1,8 +1,8 @@
 """`proctor up`: runs a fleet in the foreground.
 
 Starts the children and sends each agent its prompt once it is ready. A run that was cut short is continued. A child that cannot start, or is
-restarted too often, is left out; with `strict` it ends the command. The command ends when every prompt is answered and
-no agent is without one, when no agent is left, when the root ends, or at a signal. Then the tree is stopped in order.
+restarted too often, is left out; with `strict` it ends the command. The command ends when every prompt is answered, and every request that
+came from elsewhere, and no agent is without a prompt; when no agent is left, when the root ends, or at a signal. Then the tree is stopped in order.
 
 A reader of the output that has gone stops the fleet; a slow one does not delay it.
 """
@@ -20,6 +20,7 @@ from rich.console import ConsoleDimensions, RenderableType
 from rich.text import Text
 
 from proctor.actors.agent.states import Status
+from proctor.actors.agent.stored_requests import current_requests
 from proctor.actors.errors import AgentError
 from proctor.actors.fleet.fleet import Child, Fleet, load_fleet
 from proctor.actors.plan.plan import plan_of
@@ -51,6 +52,8 @@ from proctor.runtime.processes import shortage_of
 
 _LOOK, _LOOK_SELDOM = 0.25, 2.0
 """Seconds between two looks at the agents: for the picture, and for where their recordings are."""
+_AT_AN_END = ("failed", "stopped", "done")
+"""The states of an agent that begins no turn any more."""
 _LAST_ENDS = 5.0
 """Seconds after the end of the root in which prompts come to their ends."""
 _CAUSES = 3
@@ -190,6 +193,7 @@ class Command:
                     await self._unavailable.wait_unavailable(
                         m.name for m in self._members.values() if m.prompt is None
                     )
+                asking.start_soon(self._until_no_work, sup, asking)
             self._asking = None
             nursery.cancel_scope.cancel("there is nothing left to wait for")
         await self._look_once(sup)
@@ -201,6 +205,31 @@ class Command:
                 self._fail(f"{name}: {why}", FAILED)
         if sup.ref.is_alive():
             self._show_line(self._narrator.note("stopping"))
+
+    async def _until_no_work(self, sup: Supervisor, asking: trio.Nursery) -> None:
+        """Wait until the prompts have their ends, and what other terminals have sent, too."""
+        is_shown = False
+        while sup.ref.is_alive():
+            prompts, others = len(asking.child_tasks) - 1, self._requests_left(sup)
+            if not prompts and not others:
+                return
+            if not prompts and not is_shown:
+                is_shown = True
+                text = f"the prompts are answered; {others} more request{'s' if others > 1 else ''} to be answered"
+                self._show_line(self._narrator.note(text))
+            await trio.sleep(_LOOK)
+
+    def _requests_left(self, sup: Supervisor) -> int:
+        """How many requests wait or run, of agents that may still answer."""
+        stored, left = current_requests(), set[str]()
+        for name in {member.name for member in self._members.values()} - self._unavailable.why.keys():
+            state = sup.agent(name).kept_state()
+            if state is None or state.status.state not in _AT_AN_END:
+                left |= set() if stored is None else stored.open_ids(name)
+            if state is not None and state.status.state not in _AT_AN_END:
+                live = state.waiting if state.current is None else (*state.waiting, state.current)
+                left |= {request.ticket for request in live}
+        return len(left)
 
     async def _start(self, sup: Supervisor, asking: trio.Nursery, around: trio.Nursery) -> bool:
         async def conclude(child: Child, cause: Exception | None) -> bool:
