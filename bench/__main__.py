@@ -12,6 +12,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
+import trio
+
 from bench import (
     agents,
     cold,
@@ -26,6 +28,7 @@ from bench import (
     spawn,
     sse,
     store,
+    views,
     warm,
 )
 from bench.contest import hold, options, table
@@ -73,6 +76,9 @@ def main() -> None:
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),
         "Events over HTTP": lambda: sse.table(
             sse.rows(chosen.clients, max(1, chosen.clients // 10), int(chosen.seconds / sse.PACE))
+        ),
+        "Views of a fleet": lambda: views.table(
+            trio.run(views.measure, chosen.children, views.RATE, chosen.seconds, rounds)
         ),
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
         "Kept requests": lambda: table(store.results(chosen.requests, store.CALLERS, rounds)),

@@ -137,7 +137,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     }
     assert [*tables] == [
         "NDJSON", "Long lines", "Fleet", "Overhead", "Warm", "Commands", "Mailbox", "Starts", "Agents",
-        "Restarts", "Events over HTTP", "Idle",
+        "Restarts", "Events over HTTP", "Views of a fleet", "Idle",
         "Kept requests", "Growth",
     ]  # fmt: skip
     missing = Counter(

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from bench import fleet, idle, longline, overhead, warm
+from bench import fleet, idle, longline, overhead, views, warm
 from bench.contest import Contender, Stopwatch, Work, hold, table
 from bench.peers.entries import IDLERS, SERVER, crowds
 
@@ -71,6 +72,19 @@ def test_a_run_that_finds_a_process_ready_is_measured_beside_one_that_starts_its
     taken = warm.rows(1)
     assert {*taken} == {"cold", "warm"}
     assert [line.split(" | ")[0] for line in warm.table(taken).splitlines()[2:]] == ["| cold", "| warm"]
+
+
+def test_the_cost_of_a_viewer_is_what_the_host_takes_more_with_it() -> None:
+    assert views.table({0: [2.0, 1.0, 3.0], 1: [4.0], 2: [5.0]}).splitlines()[2:] == [
+        "| 0 | 2.0 | 1.0 to 3.0 |  |  |",
+        "| 1 | 4.0 | 4.0 to 4.0 | 2.0 | 2.0 |",
+        "| 2 | 5.0 | 5.0 to 5.0 | 3.0 | 1.5 |",
+    ]
+    assert {count: len(shares) for count, shares in trio.run(views.measure, 3, 20, 0.1, 1).items()} == {
+        0: 1,
+        1: 1,
+        2: 1,
+    }
 
 
 def test_a_kind_of_idle_actor_that_is_not_there_has_a_row_that_says_so() -> None:

@@ -55,6 +55,7 @@ class AgentView:
     absent: str | None = None
     _facts: tuple[Any, ...] | None = None
     _kept: AgentState | None = None
+    _cwd: str = ""
     _state: tuple[object, ...] = ()
     _progress: Progress = attrs.field(factory=Progress)
     _pid: int | None = None
@@ -77,9 +78,12 @@ class AgentView:
         if kept is not None:
             self._state = _state(kept)
             facts = (*facts, *self._state, kept.hold())
-        if facts == self._facts and not anew and not (is_due and self._has_news(kept, at)):
+        if facts != self._facts:
+            self._facts = facts
+            # only here: to ask the system for it is a quarter of a record
+            self._cwd = "" if kept is None else _folder(kept.plan.workplace.cwd)
+        elif not anew and not (is_due and self._has_news(kept, at)):
             return None
-        self._facts = facts
         return self._record(kept, node, stopped_by, at)
 
     def is_as_seen(self, now: float) -> bool:
@@ -121,7 +125,7 @@ class AgentView:
         memo = None if kept.process is None else kept.process.conversation.memo
         # a turn is counted at its end: until then some CLIs report what it has taken so far
         running = None if kept.process is None else kept.process.conversation.used()[0]
-        today, workplace = kept.today.on(at.day), kept.plan.workplace
+        today = kept.today.on(at.day)
         return {
             "kind": kind_of(kept.plan),
             "activity": self._progress.text,
@@ -133,7 +137,7 @@ class AgentView:
             "last_event": at.unix(_last_event(kept)),
             "started": at.unix(kept.began),
             "memory": self._weigh(kept.process, at.now),
-            "cwd": _folder(workplace.cwd),
+            "cwd": self._cwd,
             "recording": kept.status.recording,
             "worktree": None if kept.workspace is None else str(kept.workspace.place or "") or None,
             "approvals": len(kept.approvals),
