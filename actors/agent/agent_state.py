@@ -175,10 +175,16 @@ class AgentState:
             self.logger.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
+    @property
+    def queued(self) -> int:
+        """How many requests wait, with the one at their head that is held back."""
+        is_held = self.current is not None and self.current.parked
+        return len(self.waiting) + is_held
+
     def now(self, *, incarnation: int) -> Status:
         """The status, with the facts of the running incarnation."""
         pid = None if self.process is None else self.process.pid
-        return attrs.evolve(self.held_status(), pid=pid, queued=len(self.waiting), incarnation=incarnation)
+        return attrs.evolve(self.held_status(), pid=pid, queued=self.queued, incarnation=incarnation)
 
     def held_status(self) -> Status:
         """The status, in which an agent that has nothing to do and is held back is parked."""
@@ -189,7 +195,7 @@ class AgentState:
 
     def backoff_status(self) -> Status:
         """The status before a restart. The evidence is the exit reason of the last incarnation."""
-        return attrs.evolve(self.status, state="backoff", queued=len(self.waiting))
+        return attrs.evolve(self.status, state="backoff", queued=self.queued)
 
     def on_recording(self, failure: RecordingFailed | None) -> None:
         """Note that recording has failed, or has resumed (None)."""

@@ -153,7 +153,7 @@ class AgentView:
 
 def _state(kept: AgentState) -> tuple[object, ...]:
     """What changes with the state of an agent."""
-    return kept.status, kept.process, len(kept.waiting), kept.approvals.asked
+    return kept.status, kept.process, kept.queued, kept.approvals.asked
 
 
 def _count(usage: Usage | None) -> int:
@@ -186,11 +186,11 @@ def _status(name: str, kept: AgentState | None, node: TreeNode | None, why: str 
 def _current(kept: AgentState, node: TreeNode | None) -> dict[str, Any]:
     """The fields of its status that are not kept in it, as `AgentState.now` and `backoff_status` have them."""
     if node is not None and node.state == "restarting":
-        return {"state": "backoff", "queued": len(kept.waiting)}
+        return {"state": "backoff", "queued": kept.queued}
     pid = None if kept.process is None else kept.process.pid
     return {
         "pid": pid,
-        "queued": len(kept.waiting),
+        "queued": kept.queued,
         "incarnation": 0 if node is None else node.incarnation,
     }
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Literal
 
 import attrs
+import trio
 
 from proctor.actors.gateways.http.problems import problem
 from proctor.actors.specs import Supervisor
@@ -64,6 +65,9 @@ class Lifecycle:
     async def kill(self, agent: str) -> None:
         """Kill it with its processes, at once; its supervisor does what it does after a crash. Raises `NoProc` when it is down."""
         ref = self.tree.child(self.paths[agent]).ref()
+        if (state := self.tree.agent(agent).kept_state()) is not None:
+            # now: until it is back nothing else says what became of its turn
+            state.evolve(evidence="killed by hand", since=trio.current_time())
         with ref.monitor() as monitor:
             ref.kill()
             await monitor

@@ -138,6 +138,35 @@ async def test_a_killed_agent_is_restarted_by_its_supervisor_and_one_that_is_dow
             await running.operator.kill("agent")
 
 
+async def test_a_killed_agent_says_so_until_it_is_back(autojump_clock: MockClock) -> None:
+    spec = attrs.evolve(spec_with_home(Counting()), backoff=proctor.Backoff(min_delay=60, jitter=0))
+    async with fleet(spec) as running, trio.open_nursery() as nursery:
+        nursery.start_soon(fails, running.agent)
+        await running.until("working")
+        await running.operator.kill("agent")
+        down = await running.agent.status()
+        assert (down.state, down.evidence) == ("backoff", "killed by hand")
+        assert down.since == trio.current_time()
+        assert (await running.until("idle")).evidence != "killed by hand"
+
+
+async def fails(agent: proctor.Agent) -> None:
+    with pytest.raises(proctor.MaybeExecuted):
+        await agent.ask("hang")
+
+
+async def test_a_request_that_is_held_back_at_the_head_of_the_queue_counts_as_waiting(
+    autojump_clock: MockClock,
+) -> None:
+    async with fleet(spec_with_home(Counting())) as running:
+        await running.operator.park("agent", reason="", until=None)
+        for prompt in ("one", "two"):
+            await running.agent.queue(prompt)
+        assert (await running.until("parked")).queued == 2
+        await running.operator.unpark("agent")
+        assert (await running.until("idle")).queued == 0
+
+
 def crashing(**fields: Any) -> ChildSpec:
     return attrs.evolve(spec_with_home(Counting()), **fields)
 
