@@ -1,7 +1,8 @@
 """Notifications of a fleet: somebody is needed, an agent failed, was parked or came back, a budget is near, all is done.
 
 They go to a webhook, to a command, or to both, each with a queue of its own: what is slow or gone delays neither the fleet nor the other. One is
-repeated until it is taken, at most for a day, always under the same id: it comes at least once as long as the host runs.
+repeated until it is taken, at most for a day, always under the same id. With a store it is kept there until then, and the next host goes on: it comes
+at least once, and twice where a host dies between the delivery and the note of it; a receiver drops the second by its id.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
@@ -25,6 +27,8 @@ from proctor.actors.agent.agent_state import AgentState
 from proctor.actors.agent.handle import Agent
 from proctor.actors.fleet.schema import NotifyTable, Occasion
 from proctor.actors.specs import Supervisor
+from proctor.actors.store.backend import StoreBackend, StoreError, opened
+from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import Notice
 
 LOOK = 1.0
@@ -66,27 +70,57 @@ class Refused(Exception):
 
 @attrs.define(eq=False)
 class Target:
-    """A place that notifications go to, by `send`."""
+    """A place that notifications go to, by `send`; `key` is that of its own in the `store` that keeps what waits, None for memory alone."""
 
     name: str
     send: Callable[[Notification], Awaitable[None]]
+    key: str = ""
+    store: StoreBackend | None = None
     waiting: deque[Notification] = attrs.field(factory=deque[Notification])
     _news: trio.Event = attrs.field(factory=trio.Event)
 
-    def put(self, one: Notification) -> None:
-        """Queue one. Never waits."""
-        if len(self.waiting) >= MAX_QUEUED:
-            _log.warning(
-                "%s is too slow: a notification is dropped: %s", self.name, self.waiting.popleft().text
-            )
+    async def put(self, one: Notification) -> None:
+        """Queue one, and keep it."""
+        dropped = self._queue(one)
+        await self._keep(one.id, msgspec.json.encode(one).decode())
+        for gone in dropped:
+            await self._keep(gone.id, None)
+
+    async def restore(self, kept: Mapping[str, str]) -> None:
+        """Queue what an earlier host has kept, by id, as far as it is not too old to be sent."""
+        known = {id: decoded_or(None, Notification, text.encode()) for id, text in kept.items()}
+        found = sorted(filter(None, known.values()), key=lambda one: one.at)
+        fresh = [one for one in found if time.time() - one.at < LONGEST_TRY]
+        dropped = [gone for one in fresh for gone in self._queue(one)]
+        for id in known.keys() - {one.id for one in fresh} | {one.id for one in dropped}:
+            await self._keep(id, None)
+
+    def _queue(self, one: Notification) -> list[Notification]:
+        """Queue one. Returns the oldest, if the queue is full."""
+        dropped = [self.waiting.popleft()] if len(self.waiting) >= MAX_QUEUED else []
+        for gone in dropped:
+            _log.warning("%s is too slow: a notification is dropped: %s", self.name, gone.text)
         self.waiting.append(one)
         self._news.set()
+        return dropped
+
+    async def _keep(self, id: str, text: str | None) -> None:
+        if self.store is None:
+            return
+        try:
+            # a store works in the order of the calls: what is delivered at once is not kept after it was removed
+            await self.store.put(self.key, id, text)
+        except StoreError as error:
+            # it is sent all the same, as long as this host runs
+            _log.warning("a notification for %s cannot be kept: %s", self.name, error)
 
     async def run(self) -> None:
         """Send what comes, in order."""
         while True:
             while self.waiting:
                 await self._deliver(one := self.waiting[0])
+                # before it leaves the queue: an empty one lets the host end
+                await self._keep(one.id, None)
                 # a full queue may have dropped it meanwhile
                 if self.waiting and self.waiting[0] is one:
                     self.waiting.popleft()
@@ -94,7 +128,8 @@ class Target:
             await self._news.wait()
 
     async def _deliver(self, one: Notification) -> None:
-        pause, ends = FIRST_PAUSE, trio.current_time() + LONGEST_TRY
+        # by its own age: a host that restarts does not begin its day anew
+        pause, ends = FIRST_PAUSE, trio.current_time() + LONGEST_TRY - max(0.0, time.time() - one.at)
         while True:
             try:
                 return await self.send(one)
@@ -108,16 +143,19 @@ class Target:
 
 
 class Notifier:
-    """The notifications of the fleet of this name, as the table of its file says."""
+    """The notifications of the fleet of this name, as the table of its file says. `store` keeps them until they are delivered; it is for this alone."""
 
-    def __init__(self, fleet: str, table: NotifyTable) -> None:
+    def __init__(self, fleet: str, table: NotifyTable, store: StoreBackend | None = None) -> None:
         self._fleet = fleet
         self._occasions = table.on
+        self._store = store
         self.targets: list[Target] = []
         if table.webhook is not None:
-            self.targets.append(Target("the webhook", partial(post, table.webhook, table.secret or "")))
+            send = partial(post, table.webhook, table.secret or "")
+            self.targets.append(Target("the webhook", send, "webhook"))
         if table.command:
-            self.targets.append(Target(f"the command {table.command[0]!r}", partial(call, table.command)))
+            send = partial(call, table.command)
+            self.targets.append(Target(f"the command {table.command[0]!r}", send, "command"))
         self._watches: dict[str, Watch] = {}
 
     async def run(
@@ -128,34 +166,49 @@ class Notifier:
         is_done: Callable[[], bool],
     ) -> None:
         """Notify until the tree has ended, and of that if it `is_done`. `names` are those of its agents by path, `absent` has why one is left out."""
-        async with trio.open_nursery() as nursery:
+        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            await self._restore(stack)
             for target in self.targets:
                 nursery.start_soon(target.run)
             nursery.start_soon(self._watch, sup, names, absent)
             await sup.wait_stopped()
             if is_done():
-                self._put("done", "all prompts are answered")
+                await self._put("done", "all prompts are answered")
             with trio.move_on_after(LAST_WAIT):
                 while any(target.waiting for target in self.targets):  # noqa: ASYNC110  # two queues
                     await trio.sleep(LOOK / 10)
             nursery.cancel_scope.cancel("the fleet has ended")
+
+    async def _restore(self, stack: AsyncExitStack) -> None:
+        """Open the store, and take over what an earlier host has not delivered."""
+        if self._store is None:
+            return
+        try:
+            await stack.enter_async_context(opened(self._store))
+            kept = await self._store.facts()
+        except StoreError as error:
+            _log.warning("notifications do not outlive this host: %s", error)
+            return
+        for target in self.targets:
+            target.store = self._store
+            await target.restore(kept.get(target.key, {}))
 
     async def _watch(self, sup: Supervisor, names: Mapping[str, str], absent: Mapping[str, str]) -> None:
         while True:
             for name in list(names.values()):
                 watch = self._watches.setdefault(name, Watch(sup.agent(name)))
                 for occasion, text, more in watch.look(absent.get(name)):
-                    self._put(occasion, text, agent=name, **more)
+                    await self._put(occasion, text, agent=name, **more)
             await trio.sleep(LOOK)
 
-    def _put(self, occasion: Occasion, text: str, **more: str | None) -> None:
+    async def _put(self, occasion: Occasion, text: str, **more: str | None) -> None:
         if self._occasions is not None and occasion not in self._occasions:
             return
         one = Notification(
             id=str(uuid.uuid4()), at=time.time(), fleet=self._fleet, occasion=occasion, text=text, **more
         )
         for target in self.targets:
-            target.put(one)
+            await target.put(one)
 
 
 News = tuple[Occasion, str, dict[str, str | None]]

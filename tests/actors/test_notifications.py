@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,9 @@ from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.fleet.schema import NotifyTable
 from proctor.actors.operations import notifications as n
 from proctor.actors.operations.notifications import Notification, Notifier, Refused, Target, Watch, call, post
+from proctor.actors.store.backend import StoreBackend, opened
+from proctor.actors.store.memory import MemoryStore
+from proctor.actors.store.sqlite import Store
 from tests.actors.gateways.http.serving import spoken
 from tests.actors.gateways.http.test_approvals import asks
 from tests.actors.store.peers import Counting, spec_with_home
@@ -33,7 +37,7 @@ PATIENCE = 30.0
 
 
 def notification(text: str) -> Notification:
-    return Notification(id=text, at=1.0, fleet="f", occasion="done", text=text)
+    return Notification(id=text, at=time.time(), fleet="f", occasion="done", text=text)
 
 
 @each_row(
@@ -115,7 +119,7 @@ async def test_one_is_repeated_at_longer_and_longer_times_and_the_next_waits(
     taking = Taking(3)
     target = Target("the webhook", taking)
     for text in ("one", "two"):
-        target.put(notification(text))
+        await target.put(notification(text))
     await ran(target, 100)
     assert taking.attempts == [("one", 0.0), ("one", 1.0), ("one", 3.0), ("one", 7.0), ("two", 7.0)]
 
@@ -125,7 +129,7 @@ async def test_one_that_is_refused_for_good_or_for_a_day_is_dropped_with_a_line(
 ) -> None:
     for taking in (Taking(1, is_final=True), Taking(1000)):
         target = Target("the webhook", taking)
-        target.put(notification("one"))
+        await target.put(notification("one"))
         with caplog.at_level(logging.WARNING, "proctor.notify"):
             await ran(target, 2 * n.LONGEST_TRY)
         assert not target.waiting
@@ -138,7 +142,7 @@ async def test_a_full_queue_drops_the_oldest(
 ) -> None:
     target = Target("the webhook", Taking(0))
     for number in range(n.MAX_QUEUED + 1):
-        target.put(notification(str(number)))
+        await target.put(notification(str(number)))
     assert (len(target.waiting), target.waiting[0].text) == (n.MAX_QUEUED, "1")
     assert "a notification is dropped: 0" in caplog.text
 
@@ -185,7 +189,7 @@ async def test_a_webhook_gets_signed_json_and_its_status_counts() -> None:
                 await post(url, "", notification("two"))
             assert refused.value.is_final == final
     (headers, body), (unsigned, _), *_ = hook.requests
-    assert msgspec.json.decode(body) == {**msgspec.to_builtins(notification("one"))}
+    assert msgspec.json.decode(body)["text"] == "one"
     digest = hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
     assert headers[n.SIGNATURE.lower()] == f"sha256={digest}"
     assert n.SIGNATURE.lower() not in unsigned
@@ -222,3 +226,66 @@ async def test_a_fleet_notifies_of_what_its_file_names_and_of_its_end() -> None:
         ("done", "f", None),
     ]
     assert sent[0]["id"] == sent[1]["id"] != sent[2]["id"]
+
+
+async def kept(store: StoreBackend) -> list[str]:
+    facts = await store.facts()
+    return sorted(decode(text).text for by_id in facts.values() for text in by_id.values())
+
+
+def decode(text: str) -> Notification:
+    return msgspec.json.decode(text, type=Notification)
+
+
+async def test_what_a_host_could_not_deliver_the_next_one_does_under_the_same_id(
+    autojump_clock: MockClock,
+) -> None:
+    store, seen = MemoryStore(), list[str]()
+
+    async def take(one: Notification) -> None:
+        seen.append(one.id)
+
+    for attempt in (Taking(1000), take):
+        async with opened(store):
+            target = Target("the webhook", attempt, "webhook", store)
+            await target.restore((await store.facts()).get("webhook", {}))
+            if not seen and isinstance(attempt, Taking):
+                for text in ("one", "two"):
+                    await target.put(notification(text))
+                assert await kept(store) == ["one", "two"]
+            await ran(target, 10)
+    assert seen == ["one", "two"]
+    async with opened(store):
+        assert await kept(store) == []
+
+
+async def test_what_is_too_old_too_much_or_unreadable_is_not_kept_on(
+    autojump_clock: MockClock,
+) -> None:
+    store = MemoryStore()
+    ages = {"old": n.LONGEST_TRY + 1, **{f"{number:04}": number for number in range(n.MAX_QUEUED + 1)}}
+    async with opened(store):
+        for text, age in ages.items():
+            one = msgspec.structs.replace(notification(text), at=time.time() - age)
+            await store.put("webhook", text, msgspec.json.encode(one).decode())
+        await store.put("webhook", "broken", "{")
+        target = Target("the webhook", Taking(0), "webhook", store)
+        await target.restore((await store.facts())["webhook"])
+        # the oldest of those that are too many is dropped
+        expected = [f"{number:04}" for number in range(n.MAX_QUEUED)]
+        assert [one.text for one in target.waiting] == expected[::-1]
+        assert await kept(store) == expected
+
+
+async def test_a_store_that_cannot_be_used_costs_only_what_outlives_the_host(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, hook = Store(tmp_path / "n.db"), Hook(200)
+    async with opened(Store(tmp_path / "n.db")), listening(hook) as url:  # noqa: SIM117  # as above
+        async with proctor.open_supervisor([spoken("a")]) as sup, trio.open_nursery() as nursery:
+            notifier = Notifier("f", NotifyTable(webhook=url), store)
+            nursery.start_soon(notifier.run, sup, {"f/a": "a"}, {}, lambda: True)
+            await trio.testing.wait_all_tasks_blocked()
+            await sup.stop()
+    assert msgspec.json.decode(hook.requests[0][1])["occasion"] == "done"
+    assert "notifications do not outlive this host: " in caplog.text

@@ -310,7 +310,7 @@ class Command:
         def is_done() -> bool:
             return interrupts.first is None and self._result() == OK
 
-        await notify(self._fleet, sup, self._names, self._unavailable.why, is_done)
+        await notify(self._fleet, sup, self._names, self._unavailable.why, is_done, self._reload.file)
 
     async def _serve_control(self, sup: Supervisor, interrupts: Interrupts) -> None:
         absent = self._unavailable.why

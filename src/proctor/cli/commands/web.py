@@ -160,7 +160,13 @@ class Service:
                     await nursery.start(self._supervisor_log.follow, sup)
                     nursery.start_soon(run.prune_regularly)
                     nursery.start_soon(
-                        notify, self._fleet, sup, self._names, self._unavailable.why, lambda: False
+                        notify,
+                        self._fleet,
+                        sup,
+                        self._names,
+                        self._unavailable.why,
+                        lambda: False,
+                        self._file,
                     )
                     await self._serve(server, where, sup, run, interrupts)
                 await run.finish(interrupts.first)
