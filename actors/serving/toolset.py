@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio_util import AsyncValue
 
 from proctor.actors.errors import BadOption
 from proctor.actors.structured.schemas import Schema, schema_of
@@ -104,17 +105,32 @@ class Counts:
 class Toolset:
     """Tools by name, in their order; a `proctor.tool` is accepted as it is.
 
-    `counts` has the numbers of each. Raises `BadOption` for two tools of one name, and for an invalid schema.
+    `counts` has the numbers of each, also of those that are gone. Raises `BadOption` for two tools of one name, and for an invalid schema.
     """
 
     def __init__(self, tools: Iterable[ServedTool | Tool]) -> None:
-        self.tools = tuple(ServedTool.of(tool) if isinstance(tool, Tool) else tool for tool in tools)
-        self.counts: Mapping[str, Counts] = {tool.name: Counts() for tool in self.tools}
-        self._checks = {tool.name: (tool, _compiled(tool)) for tool in self.tools}
-        if len(self._checks) < len(self.tools):
-            names = [tool.name for tool in self.tools]
+        self.version = AsyncValue(0)
+        """How often the tools have become others."""
+        self.tools: tuple[ServedTool, ...] = ()
+        self.counts: dict[str, Counts] = {}
+        self._checks: dict[str, tuple[ServedTool, Schema]] = {}
+        self._put(tools)
+
+    def replace(self, tools: Iterable[ServedTool | Tool]) -> None:
+        """Offer these tools from now on; running calls of others go on. Raises as making it does, and then nothing has changed."""
+        self._put(tools)
+        self.version.value += 1
+
+    def _put(self, tools: Iterable[ServedTool | Tool]) -> None:
+        served = tuple(ServedTool.of(tool) if isinstance(tool, Tool) else tool for tool in tools)
+        checks = {tool.name: (tool, _compiled(tool)) for tool in served}
+        if len(checks) < len(served):
+            names = [tool.name for tool in served]
             twice = next(name for name in names if names.count(name) > 1)
             raise BadOption(f"two tools are named {twice!r}")
+        self.tools, self._checks = served, checks
+        for tool in served:
+            self.counts.setdefault(tool.name, Counts())
 
     async def call(self, name: str, arguments: Mapping[str, Any], call: Call) -> ToolResult:
         """Carry out one call. Raises no `Exception`."""

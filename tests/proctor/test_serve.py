@@ -28,6 +28,7 @@ from tests.proctor.command import (
     Running,
     Terminal,
     environment,
+    once,
     processes_with,
     proctor,
     proctor_process,
@@ -271,3 +272,37 @@ def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds(
         answer = json.loads(command.out.read().splitlines()[-1])
     assert (answer["id"], answer["result"]["isError"]) == (7, True)
     assert processes_with(str(path)) == []
+
+
+def test_a_fleet_that_is_read_again_offers_its_new_agents_and_notifies_as_its_file_says(
+    home: Path, fleet: Path, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    hook = f'[notify]\ncommand = ["sh", "-c", "cat >> {told}"]\non = ["parked"]\n'
+    fleet.write_text(hook + fleet.read_text())
+    with running("serve", "--fleet", str(fleet), "--agents", "", home=home, asked=True) as serving:
+        serving.stdin.write(written(INITIALIZE, READY))
+        serving.stdin.flush()
+        greeting = json.loads(serving.out.readline())
+        assert greeting["result"]["capabilities"]["tools"] == {"listChanged": True}
+        assert proctor("park", "one", home=home).status == 0
+        once(lambda: told.exists() and '"occasion":"parked"' in told.read_text())
+        fleet.write_text(fleet.read_text().replace('name = "two"', 'name = "four"'))
+        assert "removed two" in proctor("reload", home=home).out
+        assert json.loads(serving.out.readline())["method"] == "notifications/tools/list_changed"
+        serving.stdin.write(written({"id": 1, "method": "tools/list"}))
+        serving.stdin.write(
+            written(
+                {
+                    "id": 2,
+                    "method": "tools/call",
+                    "params": {"name": "ask_four", "arguments": {"prompt": "x"}},
+                }
+            )
+        )
+        serving.stdin.flush()
+        listed, called = (json.loads(serving.out.readline()) for _ in range(2))
+        assert [tool["name"] for tool in listed["result"]["tools"]] == ["ask_one", "ask_four", "ask_three"]
+        assert called["result"]["content"][0]["text"] == "done: x"
+        serving.stdin.close()
+        assert serving.end() == 0

@@ -61,6 +61,11 @@ class Connection:
                     await self._read(calls)
                 self.closed.set()
 
+    def report_changed_tools(self) -> None:
+        """Notify the client that the list of tools is another one."""
+        if self._dialogue.takes_notifications:
+            self._send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
     def close(self) -> None:
         """Read no further request."""
         self._reading.cancel("the server is stopping")

@@ -165,13 +165,15 @@ def _with_params(id: Id | None, method: str, params: bytes) -> Message | None:
 
 @attrs.frozen
 class Offer:
-    """What a server offers to each client: what it is, the list of its tools, and how one is called."""
+    """What a server offers to each client: what it is, the list of its tools as it is now, and how one is called. `changes`: the list may become another
+    one, of which clients with a handshake are notified."""
 
     name: str
     version: str
     instructions: str
-    tools: Sequence[Object]
+    tools: Callable[[], Sequence[Object]]
     call: CallTool
+    changes: bool = False
 
 
 class Dialogue:
@@ -179,7 +181,7 @@ class Dialogue:
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
-        self._about: Object = {"capabilities": {"tools": {"listChanged": False}}}
+        self._about: Object = {"capabilities": {"tools": {"listChanged": offer.changes}}}
         if offer.instructions:
             self._about["instructions"] = offer.instructions
         self._server = {"name": offer.name, "version": offer.version}
@@ -195,11 +197,16 @@ class Dialogue:
             case "server/discover":
                 return self.complete({**self._about, "supportedVersions": STATELESS, **_CACHE})
             case "tools/list":
-                return self.complete({"tools": self._offer.tools, **(_CACHE if self._stateless else {})})
+                return self.complete({"tools": self._offer.tools(), **(_CACHE if self._stateless else {})})
             case "tools/call":
                 return None
             case _:
                 return {}
+
+    @property
+    def takes_notifications(self) -> bool:
+        """Whether this client has begun with the handshake."""
+        return self._initialized
 
     def complete(self, result: Object) -> Object:
         """A result as this client's revision has it."""

@@ -16,6 +16,7 @@ import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from operator import ne
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -65,6 +66,7 @@ class ToolsetServer:
         routes: Sequence[Route] = (),
         shutdown: trio.Event | None = None,
         idle: float = IDLE_TIMEOUT,
+        changes: bool = False,
     ) -> None:
         self.name = name
         self._idle = idle
@@ -72,13 +74,21 @@ class ToolsetServer:
         self._toolset = toolset
         self._routes = routes
         self._running = AsyncValue(frozenset[trio.CancelScope]())
+        self._listed = toolset.version.value, _list_of(toolset)
         self._offer = Offer(
             name=name,
             version=version,
             instructions=instructions,
-            tools=[_listed(tool.name, tool.description, tool.schema) for tool in toolset.tools],
+            tools=self._tools,
             call=self._call,
+            changes=changes,
         )
+
+    def _tools(self) -> Sequence[Object]:
+        # made once for each version of the set: clients ask often
+        if self._listed[0] != self._toolset.version.value:
+            self._listed = self._toolset.version.value, _list_of(self._toolset)
+        return self._listed[1]
 
     @property
     def counts(self) -> Mapping[str, Counts]:
@@ -129,8 +139,15 @@ class ToolsetServer:
         connection = Connection(self._offer, rx, tx)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end, connection, nursery.cancel_scope)
+            nursery.start_soon(self._report_changes, connection)
             await connection.run()
             nursery.cancel_scope.cancel("everything is answered")
+
+    async def _report_changes(self, connection: Connection) -> None:
+        while True:
+            known = self._toolset.version.value
+            await self._toolset.version.wait_value(partial(ne, known))
+            connection.report_changed_tools()
 
     async def _end(self, connection: Connection, scope: trio.CancelScope) -> None:
         await wait_any(connection.closed.wait, self.shutdown.wait)
@@ -194,6 +211,10 @@ class ToolsetServer:
         from proctor.actors.gateways.mcp.sdk import server_of
 
         return server_of(self._offer)
+
+
+def _list_of(toolset: Toolset) -> Sequence[Object]:
+    return [_listed(tool.name, tool.description, tool.schema) for tool in toolset.tools]
 
 
 def _listed(name: str, description: str, schema: Mapping[str, Any]) -> Object:

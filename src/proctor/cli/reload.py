@@ -34,7 +34,7 @@ class FleetReload:
     file: Path
     fleet: Fleet
     strict: bool = attrs.field(kw_only=True)
-    record: Path = attrs.field(kw_only=True)
+    record: Path | None = attrs.field(kw_only=True)
     on_started: Callable[[Sequence[str]], None] = attrs.field(kw_only=True)
     sup: Supervisor | None = None
     listeners: list[Callable[[Fleet], None]] = attrs.field(factory=list[Callable[[Fleet], None]])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -88,13 +88,30 @@ class OfferedTools:
             return True
 
         await start_children(supervisor, fleet, record, conclude)
-        for _, member in fleet.members(fleet.name):
-            if member.name in started:
-                about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
-                agent = supervisor.agent(member.name)
-                self.plans[member.name] = plan_of_spec(member.spec(record))
-                self.agents[member.name] = agent
-                self.tools.append(standing(tool_name(member.name), about, agent, terms))
+        self.follow(supervisor, fleet, terms, record, started)
+
+    def follow(
+        self,
+        supervisor: Supervisor,
+        fleet: Fleet,
+        terms: Terms,
+        record: Path | None,
+        started: Collection[str],
+    ) -> None:
+        """Offer the agents of another version of the fleet: those that were offered and are still in it, and those that have `started`, by name."""
+        offered = {*started, *self.agents}
+        others = [tool for tool in self.tools if tool.name not in {tool_name(name) for name in self.agents}]
+        tools = list[ServedTool]()
+        members = {member.name: member for _, member in fleet.members(fleet.name) if member.name in offered}
+        for name in self.agents.keys() - members.keys():
+            del self.agents[name], self.plans[name]
+        for name, member in members.items():
+            about = f"Ask the agent {name!r}, which keeps its conversation from call to call."
+            self.agents[name] = agent = supervisor.agent(name)
+            if name in started:
+                self.plans[name] = plan_of_spec(member.spec(record))
+            tools.append(standing(tool_name(name), about, agent, terms))
+        self.tools = [*others, *tools]
 
 
 def tool_name(agent: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -40,8 +40,10 @@ from proctor.cli.control_socket import ControlSocket, control_socket
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.notify import notify
 from proctor.cli.parameters import ServeOptions, listed
 from proctor.cli.recordings import account_book, keep_room, record_folder
+from proctor.cli.reload import FleetReload, replace
 from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, read_schema, submission_tools
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import protect_memory, token_for, token_of
@@ -123,6 +125,12 @@ class Service:
         self._unavailable = None if self._fleet is None else UnavailableAgents(self._fleet, self.record)
         self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
         self._metrics = _metrics(options, self._fleet)
+        self._toolset: Toolset | None = None
+        self._reload = (
+            None if self._fleet is None or self._file is None else self._reload_of(self._fleet, self._file)
+        )
+        self._names = {} if self._fleet is None else self._fleet.names(self._fleet.name)
+        self._supervisor_log: SupervisorLogger | None = None
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
@@ -189,18 +197,24 @@ class Service:
                 self._kill_tree = supervisor.ref.kill
                 if self._metrics is not None:
                     await around.start(self._metrics.follow, supervisor)
-                if self._unavailable is not None:
-                    await around.start(SupervisorLogger(fleet, self._unavailable, _log).follow, supervisor)
-                    absent = self._unavailable.why
+                if self._unavailable is not None and self._reload is not None:
+                    self._reload.sup = supervisor
+                    self._supervisor_log = SupervisorLogger(fleet, self._unavailable, _log)
+                    await around.start(self._supervisor_log.follow, supervisor)
+                    absent, reload = self._unavailable.why, self._reload
                     serve = partial(
                         self._control.serve,
                         fleet,
                         supervisor,
                         self._interrupts,
                         absent=absent,
+                        reload=reload,
                         notify=_log_message,
                     )
                     around.start_soon(serve)
+                    around.start_soon(
+                        notify, fleet, supervisor, self._names, absent, lambda: False, reload.file
+                    )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
                     await self._offer.add_fleet_tools(supervisor, fleet, self._terms, self.record)
@@ -212,6 +226,42 @@ class Service:
             await Output(2).say(f"{fleet.name} gave up: {error.message}")
             self._status = FAILED
 
+    def _reload_of(self, fleet: Fleet, file: Path) -> FleetReload:
+        reload = FleetReload(
+            file.absolute(),
+            fleet,
+            strict=False,
+            record=self.record,
+            on_started=self._on_started,
+        )
+        reload.listeners.append(self._on_reload)
+        return reload
+
+    def _on_reload(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        replace(self._names, fleet.names(fleet.name))
+        if self._unavailable is not None:
+            self._unavailable.follow(fleet)
+        if self._supervisor_log is not None:
+            self._supervisor_log.narrator.follow(fleet)
+        if self._metrics is not None:
+            for path, labels in agents_in(fleet.specs(), fleet.name).items():
+                self._metrics.add(path, labels)
+
+    def _on_started(self, paths: Sequence[str]) -> None:
+        """Offer the agents of the file that was read again."""
+        if self._fleet is None or self._reload is None or self._reload.sup is None:
+            return
+        started = {self._names[path] for path in paths}
+        self._offer.follow(self._reload.sup, self._fleet, self._terms, self.record, started)
+        if self._toolset is None:  # the fleet still starts
+            return
+        try:
+            self._toolset.replace(self._offer.tools)
+        except BadOption as error:
+            _log.warning("the tools stay as they were: %s", error)
+        _log.info("offers %s", ", ".join(tool.name for tool in self._toolset.tools) or "nothing")
+
     async def _until_shutdown(self, scope: trio.CancelScope) -> None:
         await self._shutdown.wait()
         scope.cancel("a signal came while the fleet started")
@@ -219,7 +269,7 @@ class Service:
     # -- serving
 
     async def _serve(self) -> None:
-        toolset = Toolset(self._offer.tools)
+        self._toolset = toolset = Toolset(self._offer.tools)
         _log.info("offers %s", ", ".join(tool.name for tool in toolset.tools) or "nothing")
         make = partial(
             ToolsetServer,
@@ -229,6 +279,7 @@ class Service:
             instructions=self._instructions(),
             shutdown=self._shutdown,
             idle=self._client_ttl,
+            changes=self._reload is not None,
         )
         if self._http_server is not None:
             await self._http_server.serve(make, self._health(toolset))
