@@ -6,6 +6,7 @@ They read the recordings of the state folder, of commands that have ended and of
 from __future__ import annotations
 
 import fnmatch
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -198,6 +199,9 @@ def _seconds(text: str) -> float:
 
 def _find(name: str) -> RunSummary:
     """The run of this id, folder, or the last one of the agent of this name. Raises `BadOption`."""
+    # also one that was recorded elsewhere, by `--record`
+    if os.sep in name and Path(name).is_dir() and (run := summary_of(Path(name).absolute())) is not None:
+        return run
     folders = run_folders(state_directory())
     named = [
         folder for folder in folders if name in (folder.name, str(folder)) or folder.name.endswith(f"-{name}")
