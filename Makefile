@@ -38,7 +38,7 @@ MAKEFLAGS += --jobs=2
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos weekend bench bench-compare build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos weekend harnesses bench bench-compare build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -99,6 +99,16 @@ chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5
 
 weekend: $(DEV_READY) ## a fleet with real command lines, its host killed 20 times, its disk full, its file changed; WEEKEND_ARGS goes to it
 	$(PY) -m tests.chaos.weekend $(WEEKEND_ARGS)
+
+# too heavy for every environment: 0.4 GB, and Harbor needs Python 3.12
+harnesses: $(DEV_READY) ## agents in Harbor and Inspect, with a real command line; needs Python >= 3.12
+	@for python in python3.13 python3.12 $(HOME)/.pyenv/versions/3.1[23]*/bin/python; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then found="$$python"; break; fi; \
+	done; test -n "$$found" || { echo "the harnesses need Python >= 3.12; none found" >&2; exit 1; }; \
+	test -x build/harnesses/venv/bin/python || "$$found" -m venv build/harnesses/venv
+	build/harnesses/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	  --requirement tests/harnesses/requirements.txt trio attrs cattrs msgspec trio-util
+	PROCTOR_HARNESSES="$(CURDIR)/build/harnesses/venv/bin/python" $(PY) -m pytest tests/harnesses $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
 	@$(PY) -m bench $(BENCH_ARGS)

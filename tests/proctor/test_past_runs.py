@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,10 @@ def test_a_run_is_written_as_a_trajectory_and_as_markdown(two_runs: Path) -> Non
     assert done.status == 0
     assert done.out.startswith("# bad\n")
     assert "\n## Prompt\n\n> x\n\nI try.\n" in done.out
+    moved = two_runs / "elsewhere" / Path(records("runs", "--agent", "good", home=two_runs)[0]["path"]).name
+    shutil.copytree(records("runs", "--agent", "good", home=two_runs)[0]["path"], moved)
+    assert proctor("show", str(moved), home=two_runs).status == 0
+    assert proctor("show", str(moved.parent), home=two_runs).status == 2
     assert proctor("show", "good", "-o", "json", home=two_runs).out.count('"turn_ended"') == 1
 
 
