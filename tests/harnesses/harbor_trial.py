@@ -46,7 +46,7 @@ class ThisMachine(BaseEnvironment):
         return text
 
     async def start(self, force_build: bool) -> None:
-        for place in ("/logs/agent", "/logs/verifier", "/logs/artifacts", "/work"):
+        for place in ("/logs/agent", "/logs/verifier", "/logs/artifacts", "/project"):
             os.makedirs(f"{self._root}{place}")
 
     async def stop(self, delete: bool) -> None:
@@ -77,7 +77,7 @@ class ThisMachine(BaseEnvironment):
             "bash",
             "-c",
             self._here(command),
-            cwd=cwd or self._root / "work",
+            cwd=cwd or self._root / "project",
             env={**self._only, "MACHINE": str(self._root), **(env or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
