@@ -89,7 +89,7 @@ class Connection:
         try:
             return decode(*record)
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
-            text = f"{self._named} sent what cannot be read ({error}): it runs another version of proctor; use the same one here"
+            text = f"{self.host} sent what cannot be read ({error}): it runs another version of proctor; use the same one here"
             raise HostError(text) from error
 
     @asynccontextmanager
@@ -139,23 +139,17 @@ class Connection:
     async def _failure(self, error: Exception) -> HostError:
         # a full queue of connections (EAGAIN) is a host that accepts none
         if isinstance(error, trio.TooSlowError | TimeoutError | BlockingIOError):
-            return HostError(f"{self._named} does not answer: it may be stopped or overloaded")
+            return HostError(self.host.silent)
         # of a process that is killed some connections close before others
         with trio.move_on_after(ENDING):
             while await self._is_alive():  # noqa: ASYNC110  # of another process
                 await trio.sleep(LOOK)
-            return HostError(f"{self._named} has ended; start the fleet again with proctor up")
-        return HostError(
-            f"{self._named} closed the connection; it refuses the processes that its own agents start"
-        )
+            return HostError(self.host.ended)
+        return HostError(self.host.refusing)
 
     async def _is_alive(self) -> bool:
         found = await trio.to_thread.run_sync(host_at, *os.path.split(self.host.path), abandon_on_cancel=True)
         return found is not None and found.pid == self.host.pid
-
-    @property
-    def _named(self) -> str:
-        return f"the host of fleet {self.host.fleet!r} (process {self.host.pid})"
 
 
 def _status_of(line: bytes) -> int:

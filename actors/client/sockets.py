@@ -33,6 +33,27 @@ class Host(NamedTuple):
     path: str
     pid: int
 
+    def __str__(self) -> str:
+        return f"the host of fleet {self.fleet!r} (process {self.pid})"
+
+    @property
+    def silent(self) -> str:
+        """The error of a host that does not answer."""
+        return (
+            f"{self} does not answer: it may be overloaded, or stopped. kill -CONT {self.pid} lets a stopped one go on; "
+            f"kill -9 {self.pid} ends it, and the next proctor up continues its run"
+        )
+
+    @property
+    def ended(self) -> str:
+        """The error of a host that is not there any more."""
+        return f"{self} has ended; start the fleet again with proctor up"
+
+    @property
+    def refusing(self) -> str:
+        """The error of a host that closes connections."""
+        return f"{self} closed the connection; it refuses the processes that its own agents start"
+
 
 def running_hosts() -> list[Host]:
     """The hosts that run, by the name of their fleet. A socket of a dead host is left out."""

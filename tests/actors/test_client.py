@@ -215,7 +215,7 @@ async def differs(stream: trio.SocketStream) -> None:
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
-        (hangs, "does not answer: it may be stopped or overloaded"),
+        (hangs, "does not answer: it may be overloaded, or stopped"),
         (closes, "closed the connection"),
         (differs, "another version of proctor"),
     ],

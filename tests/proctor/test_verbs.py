@@ -488,15 +488,26 @@ def sockets(pid: int) -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
+def test_a_request_to_an_agent_that_was_stopped_says_how_to_start_it(own: Up) -> None:
+    own("stop", "answers")
+    for verb in ("ask", "send"):
+        refused = own(verb, "answers", "hello")
+        assert refused.complaint.endswith(
+            "agent 'answers' is not running; wait until it runs, or start it: proctor start"
+        )
+
+
 def test_a_host_that_answers_nothing_is_reported_and_listed(own: Up) -> None:
     pid = own.command.process.pid
     os.kill(pid, signal.SIGSTOP)
     ended = own("ps", "--timeout", "100ms")
     [listed] = own.records("ls", "--timeout", "100ms")
     os.kill(pid, signal.SIGCONT)
-    line = f"the host of fleet 'demo' (process {pid}) does not answer: it may be stopped or overloaded"
-    assert (ended.status, ended.complaint) == (124, f"proctor: {line}")
-    assert (listed["pid"], listed["agents"], listed["needs_you"]) == (pid, None, line)
+    line = f"the host of fleet 'demo' (process {pid}) does not answer: it may be overloaded, or stopped"
+    assert (ended.status, ended.complaint.startswith(f"proctor: {line}")) == (124, True)
+    assert f"kill -CONT {pid} lets" in ended.complaint
+    assert (listed["pid"], listed["agents"]) == (pid, None)
+    assert listed["needs_you"].startswith(line)
 
 
 def test_of_two_fleets_an_agent_is_named_with_its_own(own: Up, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from proctor.actors.gateways.http.schemas import (
 )
 from proctor.actors.store.backend import StoreError
 from proctor.runtime.errors import CallTimeout, NotFound, Restarting, Running, StartError, SupervisionError
-from proctor.runtime.exits import DeliveryError
+from proctor.runtime.exits import DeliveryError, NoProc
 from proctor.runtime.processes import ProcessError
 
 MEDIA_TYPE = "application/problem+json"
@@ -127,6 +127,8 @@ def problem_of(error: Exception) -> Problem:
         return problem(500, "internal", "an internal error", REMEDIES[500])
     headers = {"retry-after": str(RETRY_AFTER)} if is_safe_to_repeat(error) else None
     detail, delivery = str(error) or "no reply came in time", delivery_record(delivery_of(error))
+    if isinstance(error, NoProc) and isinstance(error.target, str):
+        detail = f"agent {error.target!r} is not running"  # it is one of the gateway's, so it exists
     return problem(facts.http_status, name, detail, facts.remedy, headers=headers, delivery=delivery)
 
 

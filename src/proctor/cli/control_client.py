@@ -27,6 +27,7 @@ STATUSES: Mapping[int, int] = {429: LIMITED, 504: DEADLINE}
 REMEDIES: Mapping[str, str] = {
     "no-such-agent": "proctor ps lists the agents",
     "no-such-question": "proctor approvals lists the open ones",
+    "not-running": "wait until it runs, or start it: proctor start",
     "running": "proctor restart stops it first",
 }
 """What to do about a problem, by its type, where the remedy of the host is a request."""
@@ -141,8 +142,7 @@ class Client:
                 yield connection, response
         # a full queue of connections (EAGAIN) is a host that accepts none
         except (TimeoutError, BlockingIOError) as error:
-            text = f"{self._named} does not answer: it may be stopped or overloaded"
-            raise ControlError(text, DEADLINE) from error
+            raise ControlError(self.host.silent, DEADLINE) from error
         except (OSError, ValueError) as error:
             raise ControlError(self._why_closed()) from error
 
@@ -151,12 +151,8 @@ class Client:
             return "the client is closed"
         # of a process that is killed some connections close before others
         if wait_ended(self.host, ENDING):
-            return f"{self._named} has ended; start the fleet again with proctor up"
-        return f"{self._named} closed the connection; it refuses the processes that its own agents start"
-
-    @property
-    def _named(self) -> str:
-        return f"the host of fleet {self.host.fleet!r} (process {self.host.pid})"
+            return self.host.ended
+        return self.host.refusing
 
 
 def is_alive(host: Host) -> bool:
