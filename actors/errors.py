@@ -417,13 +417,17 @@ class MaybeExecuted(AgentError):
 
 
 class RecordingFailed(AgentError):
-    """The run directory cannot be written, so that nothing would be recorded."""
+    """The run directory cannot be written, so that nothing would be recorded; `path` is None where no temporary folder can be written either."""
 
     fault: Fault = "machine"
     remedy = "make room on the disk, or go on without recordings"
 
-    def __init__(self, path: str, error: OSError) -> None:
-        super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
+    def __init__(self, path: str | None, error: OSError) -> None:
+        super().__init__(
+            "there is no temporary folder that can be written: mount one, as docker run --tmpfs /tmp does, or name one in TMPDIR"
+            if path is None
+            else f"cannot write the run directory {path!r}: {error.strerror or error}"
+        )
         self.path = path
 
 

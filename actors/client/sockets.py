@@ -57,7 +57,7 @@ class Host(NamedTuple):
 
 def running_hosts() -> list[Host]:
     """The hosts that run, by the name of their fleet. A socket of a dead host is left out."""
-    return sorted(_hosts_in(*_usual_folders()) or _hosts_in(_folder_without_home()))
+    return sorted(_hosts_in(*_usual_folders()) or _hosts_in(*_folders_without_home()))
 
 
 def _usual_folders() -> list[str]:
@@ -67,10 +67,13 @@ def _usual_folders() -> list[str]:
     return [*([os.path.join(runtime, "proctor")] if runtime else []), os.path.join(state, "proctor", "run")]
 
 
-def _folder_without_home() -> str:
+def _folders_without_home() -> list[str]:
     import tempfile  # takes a tenth of the time of a command, and is rarely needed
 
-    return os.path.join(tempfile.gettempdir(), f"proctor-{os.getuid()}", "run")
+    try:
+        return [os.path.join(tempfile.gettempdir(), f"proctor-{os.getuid()}", "run")]
+    except FileNotFoundError:  # none can be written, so no host has put a socket there
+        return []
 
 
 def _hosts_in(*folders: str) -> list[Host]:

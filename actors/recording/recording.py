@@ -127,7 +127,7 @@ class RunDirectory:
         except OSError as error:
             # Gives back the lock and the folder: no object is left that would.
             self.close()
-            raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
+            raise RecordingFailed(_temporary_folder() if root is None else str(root), error) from error
 
     def open_log(self) -> EventLog:
         """The event log, through all incarnations. Raises `RecordingFailed`."""
@@ -410,6 +410,13 @@ def write_private(path: Path, content: str | bytes) -> None:
             file.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except OSError as error:
         raise RecordingFailed(str(path), error) from error
+
+
+def _temporary_folder() -> str | None:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:  # none can be written, as in a container without one
+        return None
 
 
 def _make(root: Path | None, agent: str) -> Path:

@@ -6,12 +6,25 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import once, processes_with, proctor, proctor_process, wait_for
+from tests.proctor.command import (
+    PATIENCE,
+    PROCTOR,
+    Terminal,
+    environment,
+    once,
+    processes_with,
+    proctor,
+    proctor_process,
+    running,
+    wait_for,
+)
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 
 
@@ -66,3 +79,44 @@ def test_an_answer_of_a_fleet_that_ended_meanwhile_is_in_its_output(home: Path, 
     once(lambda: not processes_with(str(path)))
     assert done.status == 0
     assert "All is well, x" in log.read_text()
+
+
+def test_a_terminal_that_closes_ends_a_fleet_and_the_next_one_continues_it(home: Path, fleet: Fleet) -> None:
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=HANGS)
+    with Terminal(["up", str(path)], home) as terminal:
+        once(lambda: "working" in proctor("ps", home=home).out)
+        os.close(terminal.fd)
+        assert terminal.process.wait(PATIENCE) == 128 + signal.SIGHUP
+        terminal.fd = os.open(os.devnull, os.O_RDONLY)  # for its end
+    with running("up", str(path), home=home) as command:
+        command.said(b"continues the run of")
+
+
+@pytest.mark.parametrize("under", ["trap '' HUP", 'exec setsid "$@"'], ids=["nohup", "setsid"])
+def test_a_fleet_that_is_not_to_notice_a_closed_terminal_goes_on(
+    under: str, home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=HANGS)
+    words = ["sh", "-c", f'{under}; exec "$@"', "sh", *PROCTOR, "up", str(path)]
+    outer, inner = os.openpty()
+    log = (tmp_path / "log").open("wb")
+    # in a session with a terminal, as that of a login
+    login = subprocess.Popen(
+        [sys.executable, "-c", SESSION, *words], stdin=inner, stdout=log, stderr=log, env=environment(home)
+    )
+    os.close(inner)
+    once(lambda: "working" in proctor("ps", home=home).out)
+    os.close(outer)
+    assert login.wait(PATIENCE) == -signal.SIGHUP
+    assert "working" in proctor("ps", home=home).out
+    assert proctor("down", home=home).status == 0
+    log.close()
+
+
+SESSION = """
+import fcntl, os, signal, subprocess, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+subprocess.Popen(sys.argv[1:])
+signal.pause()
+"""

@@ -26,6 +26,10 @@ def main() -> None:
     # before anything opens a file, because the lowest free number is taken: a socket or a ledger would become
     # stdout
     _reserve_standard_streams()
+    if os.getpid() == 1:  # in a container
+        from proctor.cli.first_process import go_on_in_child
+
+        go_on_in_child()
     try:
         status = _dispatch(sys.argv[1:])
     except BrokenPipeError:

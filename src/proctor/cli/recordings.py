@@ -33,7 +33,7 @@ def state_directory() -> Path:
         # a folder that the user named is taken as it is; only the default falls back to the temporary folder
         return (usual if usual and os.environ.get("XDG_STATE_HOME") else state_folder(usual)) / "runs"
     except OSError as error:
-        raise RecordingFailed(str(error.filename), error) from error
+        raise RecordingFailed(None if error.filename is None else str(error.filename), error) from error
 
 
 def record_folder(options: RunOptions | ServeOptions) -> Path | None:

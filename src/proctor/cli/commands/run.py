@@ -205,5 +205,8 @@ def _where(live: Run, plan: Plan) -> str:
 def _error_lines(error: Exception) -> list[str]:
     if isinstance(error, BadOption):
         return [printable(line) for line in str(error).splitlines()]
-    hint = "; --no-record runs without a recording" if isinstance(error, RecordingFailed) else ""
+    is_answer = (
+        isinstance(error, RecordingFailed) and error.path is not None
+    )  # else there is no place for anything
+    hint = "; --no-record runs without a recording" if is_answer else ""
     return [f"{' '.join(str(error).split())}{hint}"]
