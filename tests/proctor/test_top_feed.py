@@ -43,6 +43,15 @@ def test_a_view_answers_its_agents_and_outlives_their_host(own: Up, tmp_path: Pa
         feed.watch("asks")
         feed.post("asks", "queue", {"prompt": "go"}, lambda *report: reports.append(report))
         once(lambda: "asks" in board.frame(0.0).approvals)
+        [first] = board.frame(0.0).approvals["asks"]
+        feed.post(
+            "asks",
+            f"approvals/{first['id']}/deadline",
+            {"seconds": 3600.0},
+            lambda *report: reports.append(report),
+        )
+        # the stream of approvals has the new end of the same one
+        once(lambda: board.frame(0.0).approvals["asks"][0]["ends"] > first["ends"] + 3000)
         [asked] = board.frame(0.0).approvals["asks"]
         feed.post(
             "asks", f"approvals/{asked['id']}", {"decision": "allow"}, lambda *report: reports.append(report)
@@ -50,8 +59,9 @@ def test_a_view_answers_its_agents_and_outlives_their_host(own: Up, tmp_path: Pa
         once(lambda: "says: Hello!" in feed.events())
         once(lambda: not board.frame(0.0).approvals)
         feed.post("nothing", "stop", None, lambda *report: reports.append(report))
-        once(lambda: len(reports) == 3)
+        once(lambda: len(reports) == 4)
         assert sorted(reports) == [
+            ("asks: 1 h left", False),
             ("asks: allowed", False),
             ("asks: queued", False),
             ("nothing: there is no agent 'nothing'; proctor ps lists the agents", True),

@@ -108,7 +108,8 @@ def board_of(
     board = Board()
     board.put_snapshot({**FLEET, "agents": agents, "tree": tree})
     asking = [one["name"] for one in agents if one["approvals"]]
-    board.put_approvals([approval(name) for name in asking] if approvals is None else approvals, NOW)
+    for one in [approval(name) for name in asking] if approvals is None else approvals:
+        board.put_approval(one, NOW)
     return board
 
 

@@ -17,6 +17,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.events import Key, Resize
 from textual.widgets import Input, Static
 
+from proctor.actors.durations import duration
 from proctor.cli.top.board import Frame, Record, Row, row_of
 from proctor.cli.top.cells import dollars, head, limits, short_count
 from proctor.cli.top.detail import Answers, detail
@@ -56,6 +57,9 @@ KEYS: Mapping[str, Action] = {
     "i": Action("interrupt", "end its running turn; the session continues", "interrupt"),
     "s": Action("stop", "stop it, after y; it stays down until r", "stop"),
     "r": Action("restart", "restart it, after y; starts one that is down", "restart"),
+    "p": Action("park", "hold it back, with a reason: its turn goes on, no other one begins"),
+    "u": Action("unpark", "let it go"),
+    "e": Action("extend", "put off the deadline of what it asks"),
     "/": Action("filter", "show the agents with these words in name, state, program or work", "filter"),
 }
 """What the keys do."""
@@ -423,6 +427,35 @@ class TopApp(App[None]):
         """End the running turn."""
         if (row := self._target()) is not None:
             self._post(row, "interrupt")
+
+    def park(self) -> None:
+        """Hold the agent back, with a reason."""
+        if (row := self._target()) is not None:
+            self._enter(f"park {row.name}, because (may be empty): ", partial(self._park, row))
+
+    def _park(self, row: Row, reason: str) -> None:
+        self._post(row, "park", {"reason": reason.strip()})
+
+    def unpark(self) -> None:
+        """Let the agent go."""
+        if (row := self._target()) is not None:
+            self._post(row, "unpark")
+
+    def extend(self) -> None:
+        """Put off the deadline of the open approval."""
+        if (row := self._asking()) is not None:
+            self._enter(
+                f"how long is {row.name} given from now on, such as 30m: ", partial(self._extend, row)
+            )
+
+    def _extend(self, row: Row, time: str) -> None:
+        try:
+            seconds = duration(time.strip())
+        except ValueError as error:
+            self._say(str(error))
+            return
+        if row.asks is not None:
+            self._post(row, f"approvals/{row.asks['id']}/deadline", {"seconds": seconds})
 
     def stop(self) -> None:
         """Stop the agent, when that is confirmed."""

@@ -91,13 +91,29 @@ class Board:
                 self._fleet = {**self._fleet, **record}
             self.version += 1
 
-    def put_approvals(self, approvals: Sequence[Record], now: float) -> None:
-        """Replace the open approvals; each gets the time at which it `ends`."""
+    def put_approval(self, approval: Record, now: float) -> None:
+        """Put in an open approval, in the place of itself if it has more time; it gets the time at which it `ends`."""
+        ending = {**approval, "ends": now + approval["seconds_left"]}
         with self._lock:
-            self._approvals = {}
-            for approval in approvals:
-                ending = {**approval, "ends": now + approval["seconds_left"]}
-                self._approvals.setdefault(approval["agent"], []).append(ending)
+            asked = self._approvals.setdefault(approval["agent"], [])
+            ids = [one["id"] for one in asked]
+            if approval["id"] in ids:
+                asked[ids.index(approval["id"])] = ending
+            else:
+                asked.append(ending)
+            self.version += 1
+
+    def settle_approval(self, agent: str, id: str) -> None:
+        """Take an approval away that is open no more."""
+        with self._lock:
+            left = [one for one in self._approvals.pop(agent, ()) if one["id"] != id]
+            self._approvals |= {agent: left} if left else {}
+            self.version += 1
+
+    def clear_approvals(self) -> None:
+        """Take all approvals away: their host is gone."""
+        with self._lock:
+            self._approvals.clear()
             self.version += 1
 
     def agent(self, name: str) -> Record | None:

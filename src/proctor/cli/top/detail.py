@@ -88,7 +88,7 @@ def _approval(approval: Record, answers: Answers, now: float) -> Iterator[Text]:
     for line in printable(approval.get("diff") or "").splitlines():
         yield Text(f"  {line}", _DIFF_STYLES.get(line[:1], ""))
     always = "A always" if "always" in approval.get("choices", ()) else ""
-    yield _keys("a allow", always, "d deny, with a reason")
+    yield _keys("a allow", always, "d deny, with a reason", "e more time")
 
 
 def _question(question: Record, approval: Record, answers: Answers, left: str) -> Iterator[Text]:
@@ -100,7 +100,7 @@ def _question(question: Record, approval: Record, answers: Answers, left: str) -
         about = one_line(option["description"] or "")
         yield Text(f"  {number}  {chosen}{one_line(option['label'])}  {about}".rstrip())
     choose = "1-9 mark, enter answer" if question["multiple"] else "1-9 answer" if question["options"] else ""
-    yield _keys(choose, "m answer in words", "d deny")
+    yield _keys(choose, "m answer in words", "d deny", "e more time")
 
 
 def _keys(*keys: str) -> Text:

@@ -12,9 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from proctor.actors.client.sockets import Host, running_hosts
+from proctor.actors.durations import format_duration
 from proctor.cli.control_client import Client, ControlError, agent_path
 from proctor.cli.top.board import Board, Record
 
@@ -87,8 +89,15 @@ class Feed:
             self._find_host()
 
     def _follow_host(self) -> None:
-        client = self._client
+        client, asking = self._client, Client(self._host, self._timeout)
         self._take_snapshot(client)
+        _start_thread(partial(self._follow_approvals, asking, client))
+        try:
+            self._follow_changes(client)
+        finally:
+            asking.close()
+
+    def _follow_changes(self, client: Client) -> None:
         sequence = self.board.frame(0.0).fleet["sequence"]
         for event in client.stream("GET", f"/fleet/changes?since={sequence}"):
             self.board.put_trouble("")
@@ -97,24 +106,28 @@ class Feed:
             elif event.kind == "end":
                 self.board.put_trouble(f"the host of fleet {client.host.fleet!r} has ended")
             else:
-                asked = event.kind == "agent" and self._asks(event.data)
                 self.board.put(event.kind, event.data)
-                if asked:
-                    self._take_approvals(client)
 
-    def _asks(self, agent: Record) -> bool:
-        """Whether the open approvals may be others now."""
-        known = self.board.agent(agent["name"])
-        return known is None or known["approvals"] != agent["approvals"] or bool(agent["approvals"])
+    def _follow_approvals(self, asking: Client, client: Client) -> None:
+        """Follow the open approvals of the host, by a request of its own."""
+        # those of a host before are not those of this one
+        self.board.clear_approvals()
+        try:
+            for event in asking.stream("GET", "/approvals"):
+                if event.kind == "approval":
+                    self.board.put_approval(event.data, time.time())
+                elif event.kind == "settled":
+                    self.board.settle_approval(event.data["agent"], event.data["id"])
+        except ControlError:
+            pass  # the other stream says why
+        finally:
+            # a view without its approvals is followed anew, from the beginning
+            client.close()
 
     def _take_snapshot(self, client: Client) -> None:
         snapshot = client.get("/fleet")
         host = snapshot.get("host") or socket.gethostname()
         self.board.put_snapshot(snapshot, fleet=client.host.fleet, host=host)
-        self._take_approvals(client)
-
-    def _take_approvals(self, client: Client) -> None:
-        self.board.put_approvals(client.get("/approvals")["approvals"], time.time())
 
     def _find_host(self) -> None:
         found = next((host for host in running_hosts() if host.fleet == self._host.fleet), None)
@@ -185,7 +198,9 @@ class _AgentLog:
 
 
 def _outcome(result: Any) -> str:
-    """What came of a request, from a receipt, a decision, or the record of the agent."""
+    """What came of a request, from a receipt, a decision, an approval with more time, or the record of the agent."""
+    if "seconds_left" in result:
+        return f"{format_duration(result['seconds_left'])} left"
     state, why = result.get("fate") or result.get("settled") or result["state"], result.get("why")
     return f"{state}{f' ({why})' if why else ''}"
 
