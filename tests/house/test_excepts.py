@@ -32,11 +32,15 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("actors/agent/stored_requests.py", "_kept_requests"): "the same",
     ("actors/serving/providers.py", "_carry"): "a model of the caller's own: its error is the response's",
     ("actors/serving/providers.py", "_relayed"): "raised again outside the nursery, so that it leaves bare",
+    ("src/proctor/bridge/trio_thread.py", "Job.run"): "a call from another thread: raised there",
+    ("src/proctor/bridge/trio_thread.py", "TrioThread._run"): "the failure of the thread: the cause of what each of its callers gets",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }  # fmt: skip
 
 # (file, function): where an interrupt or a group that may hold a cancellation goes instead of up
 EDGES: Mapping[tuple[str, str], str] = {
+    ("src/proctor/bridge/trio_thread.py", "Job.run"): "an interrupt that a task raised: raised in the thread of its caller",
+    ("src/proctor/bridge/trio_thread.py", "TrioThread._run"): "there is no thread above it: its callers get it",
     ("runtime/supervision/child.py", "Incarnation.run"): "an interrupt goes to the root, which stops the tree (T5)",
     ("runtime/supervision/child.py", "Incarnation._run_before_background"): "the same",
     ("runtime/supervision/child.py", "Incarnation._contained"): "the same",

@@ -17,6 +17,11 @@ THREADS: dict[tuple[str, str], str] = {
         "_start_thread",
     ): "the clients of a view block: a host that hangs delays no key",
     ("actors/operations/loop_watch.py", "LoopWatch.installed"): "looks at the loop while a task holds it",
+    ("src/proctor/bridge/trio_thread.py", "TrioThread.start"): "Trio, for a program that does not run it",
+    (
+        "src/proctor/bridge/trio_thread.py",
+        "_Keeper.keep",
+    ): "stops the agents when the main thread has ended: `atexit` comes too late",
     ("actors/store/sqlite.py", "Store.open"): "the store's writer: it lives as long as the store",
 }
 

@@ -1,0 +1,59 @@
+"""What the asyncio face and the plain face have in common: objects that stand for one of Trio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import MethodType
+from typing import Any, Generic, Self, TypeVar
+
+from proctor.bridge.trio_thread import TrioThread, current_thread
+
+T = TypeVar("T")
+
+
+class Proxy(Generic[T]):
+    """Stands for an object of Trio, and belongs to its thread: that of its maker, or else of its first use."""
+
+    _target: T
+    _home: TrioThread | None = None
+
+    @classmethod
+    def around(cls, target: T, thread: TrioThread | None = None) -> Self:
+        """One that stands for `target`, an object that this program got from Trio, such as the `ref` of a record."""
+        proxy = cls.__new__(cls)
+        proxy._target, proxy._home = target, thread
+        return proxy
+
+    @property
+    def _thread(self) -> TrioThread:
+        if self._home is None:
+            self._home = current_thread()
+        return self._home
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__.rpartition('.')[0]} {self._target!r}>"
+
+
+def unwrapped(value: Any) -> Any:
+    """The value as Trio has it: a proxy's target, also within tuples and lists, and the target's method for a proxy's."""
+    match value:
+        case Proxy():
+            return value._target  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        case MethodType(__self__=Proxy() as owner):
+            return getattr(unwrapped(owner), value.__name__)
+        case tuple() if type(value) is tuple:  # pyright: ignore[reportUnknownArgumentType]
+            return tuple(map(unwrapped, value))  # pyright: ignore[reportUnknownArgumentType]
+        case list():
+            return [*map(unwrapped, value)]  # pyright: ignore[reportUnknownArgumentType]
+        case _:
+            return value
+
+
+def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+    """A call of Trio's `function` with what the caller gave."""
+    if not args and not kwargs:
+        return function
+    return partial(
+        function, *map(unwrapped, args), **{name: unwrapped(value) for name, value in kwargs.items()}
+    )
