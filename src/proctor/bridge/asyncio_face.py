@@ -11,17 +11,18 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 import outcome
 import trio
 
+from proctor.bridge.adapters import END, as_is
 from proctor.bridge.block import HostedBlock
-from proctor.bridge.callers import LOOP
+from proctor.bridge.callers import LOOP, on_loop
 from proctor.bridge.errors import WrongFace
-from proctor.bridge.proxies import Proxy, bound
+from proctor.bridge.proxies import Proxy, bound, unwrapped
 from proctor.bridge.pump import Pump
 from proctor.bridge.trio_thread import Job, TrioThread, current_thread
 
@@ -100,7 +101,8 @@ async def call_plain(thread: TrioThread, function: Callable[..., V], *args: Any,
     made = bound(function, args, kwargs)
 
     async def called() -> V:
-        return made()
+        value: V = made()
+        return value
 
     return await call(thread, called)
 
@@ -273,3 +275,62 @@ def _judged(result: outcome.Outcome[Any], error: BaseException | None, *, ours: 
     if raised is error or (cancelled and not ours):
         return False
     raise raised
+
+
+class Opened(Proxy[Any]):
+    """A proxy of an object that is an async context manager itself."""
+
+    _block: Block[Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._block = Block(self._thread, as_is, self._itself)
+        await self._block.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert self._block is not None
+        return await self._block.__aexit__(kind, error, trace)
+
+    def _itself(self) -> Any:
+        return self._target
+
+
+hosted = on_loop
+"""Makes a function of the caller one for Trio."""
+
+
+def runner_of(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """The runner of a session: the method of a proxy as Trio has it, any other function where its caller is."""
+    found: Callable[..., Awaitable[Any]] = unwrapped(function)
+    return hosted(function) if found is function else found
+
+
+class ModelReader:
+    """Reads the stream of a model of the caller, step by step, in the caller's loop."""
+
+    def __init__(self, make: Callable[[Any], Any], request: Any) -> None:
+        self._make = make
+        self._request = request
+        self._stack = AsyncExitStack()
+        self._chunks: Any = None
+
+    async def open(self) -> None:
+        """Open it: a generator, a coroutine of one, or a context manager around one."""
+        source = self._make(self._request)
+        if hasattr(source, "__await__"):
+            source = await source
+        if hasattr(source, "__aenter__"):
+            source = await self._stack.enter_async_context(source)
+        elif hasattr(source, "aclose"):
+            await self._stack.enter_async_context(aclosing(source))
+        self._chunks = aiter(source)
+
+    async def next(self) -> Any:
+        """The next chunk, or `END`."""
+        return await anext(self._chunks, END)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._stack.aclose()

@@ -38,9 +38,9 @@ class Proxy(Generic[T]):
 def unwrapped(value: Any) -> Any:
     """The value as Trio has it: a proxy's target, also within tuples and lists, and the target's method for a proxy's."""
     match value:
-        case Proxy():
-            return value._target  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
-        case MethodType(__self__=Proxy() as owner):
+        case Proxy():  # pyright: ignore[reportUnknownVariableType]
+            return value._target  # pyright: ignore
+        case MethodType(__self__=Proxy() as owner):  # pyright: ignore[reportUnknownVariableType]
             return getattr(unwrapped(owner), value.__name__)
         case tuple() if type(value) is tuple:  # pyright: ignore[reportUnknownArgumentType]
             return tuple(map(unwrapped, value))  # pyright: ignore[reportUnknownArgumentType]

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -20,9 +20,11 @@ from typing import Any, Generic, Self, TypeVar, cast
 import outcome
 import trio
 
+from proctor.bridge.adapters import END, as_is
 from proctor.bridge.block import HostedBlock
+from proctor.bridge.callers import in_thread
 from proctor.bridge.errors import WrongFace
-from proctor.bridge.proxies import Proxy, bound
+from proctor.bridge.proxies import Proxy, bound, unwrapped
 from proctor.bridge.pump import Pump
 from proctor.bridge.trio_thread import Job, TrioThread, current_thread
 
@@ -109,7 +111,8 @@ def call_plain(thread: TrioThread, function: Callable[..., V], *args: Any, **kwa
     made = bound(function, args, kwargs)
 
     async def called() -> V:
-        return made()
+        value: V = made()
+        return value
 
     return call(thread, called)
 
@@ -258,3 +261,60 @@ class Block(AbstractContextManager[T]):
             block.job.cancel(f"its caller got {type(error).__name__}")
             self._over.settled()
             raise
+
+
+class Opened(Proxy[Any]):
+    """A proxy of an object that is an async context manager itself."""
+
+    _block: Block[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._block = Block(self._thread, as_is, self._itself)
+        self._block.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert self._block is not None
+        return self._block.__exit__(kind, error, trace)
+
+    def _itself(self) -> Any:
+        return self._target
+
+
+hosted = in_thread
+"""Makes a function of the caller one for Trio."""
+
+
+def runner_of(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """The runner of a session: the method of a proxy as Trio has it, any other function where its caller is."""
+    found: Callable[..., Awaitable[Any]] = unwrapped(function)
+    return hosted(function) if found is function else found
+
+
+class ModelReader:
+    """Reads the stream of a model of the caller, step by step, in a worker thread."""
+
+    def __init__(self, make: Callable[[Any], Any], request: Any) -> None:
+        self._make = make
+        self._request = request
+        self._stack = ExitStack()
+        self._chunks: Any = None
+
+    def open(self) -> None:
+        """Open it: an iterable, or a context manager around one."""
+        source = self._make(self._request)
+        if hasattr(source, "__enter__"):
+            source = self._stack.enter_context(source)
+        elif hasattr(source, "close"):
+            self._stack.callback(source.close)
+        self._chunks = iter(source)
+
+    def next(self) -> Any:
+        """The next chunk, or `END`."""
+        return next(self._chunks, END)
+
+    def close(self) -> None:
+        """Close it."""
+        self._stack.close()
