@@ -40,7 +40,7 @@ class Proxied:
 
 ADDRESS = {
     "plain": "is_alive send_request cast_nowait exit kill",
-    "hidden": "find missing hold let_go kept is_due ref",
+    "hidden": "find missing hold let_go kept is_due ref wait_out",
     "extra": '''
     def stream(self, msg: object, demand: int = 64) -> Block[Stream[Any]]:
         """Ask for a stream: a block that gives its items."""
@@ -139,10 +139,10 @@ CLASSES: tuple[Proxied, ...] = (
         source=proctor.Receipt,
         home="agents",
         hidden="finish",
-        extra='''
+        extra="""
     def __bool__(self) -> bool:
         return bool(self._target)
-''',
+""",
     ),
     Proxied(
         source=proctor.Approval,
@@ -153,11 +153,24 @@ CLASSES: tuple[Proxied, ...] = (
     Proxied(source=proctor.Approvals, home="agents", plain="open", items="Approval"),
     Proxied(source=proctor.Ref, home="supervision", **ADDRESS),  # type: ignore[arg-type]
     Proxied(source=Name, home="supervision", **ADDRESS),  # type: ignore[arg-type]
-    Proxied(source=Monitor, home="supervision", fields={"down": "Down | None"}, hidden="deliver close", imports="from proctor.runtime.messaging import Down"),
+    Proxied(
+        source=Monitor,
+        home="supervision",
+        fields={"down": "Down | None"},
+        hidden="deliver close",
+        imports="from proctor.runtime.messaging import Down",
+    ),
     Proxied(source=Request, home="supervision", plain="result abandon", hidden="opened settle join"),
     Proxied(source=proctor.Supervisor, home="supervision", **SUPERVISOR),  # type: ignore[arg-type]
     Proxied(source=proctor.DynamicSupervisor, home="supervision", **SUPERVISOR),  # type: ignore[arg-type]
-    Proxied(source=CompletionStream, home="serving", direct="", hidden="follow relay complete fail pending", items="Chunk", imports="from proctor.actors.serving.chunks import Chunk"),
+    Proxied(
+        source=CompletionStream,
+        home="serving",
+        direct="",
+        hidden="follow relay complete fail pending",
+        items="Chunk",
+        imports="from proctor.actors.serving.chunks import Chunk",
+    ),
     Proxied(source=proctor.CompletionModel, home="serving", direct="make", plain="statistics"),
     Proxied(
         source=proctor.Pool,
@@ -189,7 +202,7 @@ CLASSES: tuple[Proxied, ...] = (
         home="serving",
         direct="within",
         hidden="make",
-        extra='''
+        extra="""
     def __init__(
         self,
         *,
@@ -203,7 +216,7 @@ CLASSES: tuple[Proxied, ...] = (
         self._target = _Provider(
             name=name, make=made, runs_tools=runs_tools, needs=needs, context=dict(context or {})
         )
-''',
+""",
         imports="from collections.abc import Callable, Mapping\nfrom proctor.actors.serving.providers import Provider as _Provider\nfrom proctor.bridge.adapters import provided",
     ),
     Proxied(
@@ -251,18 +264,24 @@ from proctor.actors.structured.payloads import Payload
         fields={"root": "Path"},
         plain="facts",
         made=True,
-        extra='''
+        extra="""
     def __len__(self) -> int:
         return len(self._target)
 
     def __contains__(self, id: object) -> bool:
         return id in self._target
-''',
+""",
     ),
     Proxied(source=proctor.RemoteFleet, home="client", direct="agent"),
     Proxied(source=proctor.RemoteAgent, home="client", fields={"name": "str"}),
     Proxied(source=proctor.RemoteApproval, home="client", hidden="connection"),
-    Proxied(source=proctor.Store, home="stores", fields={"path": "Path"}, made=True, imports="from pathlib import Path"),
+    Proxied(
+        source=proctor.Store,
+        home="stores",
+        fields={"path": "Path"},
+        made=True,
+        imports="from pathlib import Path",
+    ),
     Proxied(source=proctor.MemoryStore, home="stores", made=True),
 )
 
@@ -278,7 +297,9 @@ FUNCTIONS: Mapping[str, str] = {
 }
 """Async functions and blocks, with the module that they are in."""
 
-SPECS: Mapping[str, str] = dict.fromkeys(("claude", "codex", "opencode", "gemini", "acp", "scripted"), "proctor")
+SPECS: Mapping[str, str] = dict.fromkeys(
+    ("claude", "codex", "opencode", "gemini", "acp", "scripted"), "proctor"
+)
 """Functions that make the spec of an agent: the same in each face."""
 
 WRITTEN: Mapping[str, str] = {

@@ -38,7 +38,7 @@ def policy(function: Callable[[ApprovalRequested], {verdict}]) -> Asker:
     return hosted(function)
 '''
 
-TOOL_OVERLOADS = '''
+TOOL_OVERLOADS = """
 @overload
 def tool(
     function: Callable[..., {result}],
@@ -58,7 +58,7 @@ def tool(
     timeout: float = 600.0,
 ) -> Callable[[Callable[..., {result}]], Tool]: ...
 
-'''
+"""
 
 SPEC_IMPORTS = """
 from collections.abc import Awaitable, Callable

@@ -27,7 +27,16 @@ FACES = ("aio", "sync")
 HOMES = {proxied.source: proxied for proxied in CLASSES}
 NAMES = {proxied.source.__name__: proxied for proxied in CLASSES}
 ITERATORS = ("Cursor", "AsyncIterator")
-DUNDERS = {"__init__", "__aiter__", "__anext__", "__aenter__", "__aexit__", "__len__", "__contains__", "__bool__"}
+DUNDERS = {
+    "__init__",
+    "__aiter__",
+    "__anext__",
+    "__aenter__",
+    "__aexit__",
+    "__len__",
+    "__contains__",
+    "__bool__",
+}
 LEFT_OUT = {"T", "Self"}
 
 
@@ -46,7 +55,9 @@ class Module:
     def use(self, alias: str, statement: str) -> None:
         known = self.imports.setdefault(alias, statement)
         if known != statement:
-            assert _imported(known, alias) is _imported(statement, alias), f"{self.name}: {known} and {statement}"
+            assert _imported(known, alias) is _imported(statement, alias), (
+                f"{self.name}: {known} and {statement}"
+            )
 
     def use_all(self, statements: str) -> None:
         for line in statements.strip().splitlines():
@@ -85,7 +96,9 @@ class Module:
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             key = (self.face, member.name, argument.arg)
             if (other := columns.RENAMED.get(key)) is not None:
-                self.use_all("from collections.abc import Awaitable\nfrom collections.abc import Callable\nfrom proctor import Answer")
+                self.use_all(
+                    "from collections.abc import Awaitable\nfrom collections.abc import Callable\nfrom proctor import Answer"
+                )
                 argument.annotation = ast.parse(other, mode="eval").body
             elif argument.annotation is not None:
                 self.text(argument.annotation, member.module)
@@ -136,7 +149,9 @@ class Module:
                 return self.wrapped(text, module)
             case ast.Name(id=name) if name in NAMES:
                 return self.text(node, module), f"{name}.around"
-            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[ast.Name(id=name), *_])) if name in NAMES:
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[ast.Name(id=name), *_])) if (
+                name in NAMES
+            ):
                 self._need(name, module)
                 self.use("partial", "from functools import partial")
                 self.use("each", "from proctor.bridge.adapters import each")
@@ -183,14 +198,20 @@ class Module:
             returns, wrap = self.wrapped(member.returns, member.module)
             body = self._body(member, target, thread, kind, returns, wrap)
         word = self.words["async_"] if awaits else ""
-        doc = f'{indent}    """{member.line}"""\n' if member.line else ""
-        lines.append(f"{indent}{word}def {member.name}({head}) -> {returns}:\n{doc}{_indented(body, indent + '    ')}")
+        line = member.line or f"See `{member.name}` of `proctor`."
+        doc = f'{indent}    """{line}"""\n'
+        lines.append(
+            f"{indent}{word}def {member.name}({head}) -> {returns}:\n{doc}{_indented(body, indent + '    ')}"
+        )
         assert self_ or thread == "current_thread()" or kind == "block"
         return "\n\n".join(lines)
 
     def _overload(self, member: Member, node: ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -> str:
         self.use("overload", "from typing import overload")
-        head, returns = self.parameters(member, node), self.text(node.returns or ast.Constant(None), member.module)
+        head, returns = (
+            self.parameters(member, node),
+            self.text(node.returns or ast.Constant(None), member.module),
+        )
         return f"{indent}@overload\n{indent}{self.words['async_']}def {member.name}({head}) -> {returns}: ..."
 
     def _body(self, member: Member, target: str, thread: str, kind: str, returns: str, wrap: str) -> str:
@@ -210,7 +231,7 @@ class Module:
 
     def klass(self, proxied: Proxied) -> str:
         name, source = proxied.source.__name__, proxied.source
-        self.use(f"_{name}", f"from {source.__module__} import {name} as _{name}")
+        self.use(f"_{name}", f"from {home_of(source)} import {name} as _{name}")
         self.use_all(proxied.imports.replace("{result}", ""))
         members = members_of(source)
         hidden = {*proxied.hidden.split(), *re.findall(r"def (\w+)", proxied.extra)}
@@ -226,7 +247,7 @@ class Module:
         for field, (text, module) in fields.items():
             if not field.startswith("_") and field not in hidden:
                 text = text if module == "builtins" else self.type_of(text, module)
-                parts.append(self._property(field, text))
+                parts.append(self._property(name, field, text))
         for member in members.values():
             if member.name.startswith("_") or member.name in hidden:
                 continue
@@ -276,8 +297,9 @@ class Module:
         arguments = self.passed(member)
         return f"    def __init__({self.parameters(member, member.node)}) -> None:\n        self._target = _{name}({arguments})"
 
-    def _property(self, name: str, text: str) -> str:
-        return f"    @property\n    def {name}(self) -> {text}:\n        value: {text} = self._target.{name}\n        return value"
+    def _property(self, klass: str, name: str, text: str) -> str:
+        doc = f'        """See `{klass}`."""\n'
+        return f"    @property\n    def {name}(self) -> {text}:\n{doc}        value: {text} = self._target.{name}\n        return value"
 
     def _method(self, proxied: Proxied, member: Member) -> str:
         name, target = member.name, f"self._target.{member.name}"
@@ -310,6 +332,15 @@ def _imported(statement: str, alias: str) -> object:
     return names[alias]
 
 
+PROTECTED = ("messaging", "processes", "supervision")
+
+
+def home_of(source: type) -> str:
+    """The module to import a class from: packages of the runtime are imported from their face."""
+    parts = source.__module__.split(".")
+    return ".".join(parts[:3]) if parts[1] == "runtime" and parts[2] in PROTECTED else source.__module__
+
+
 def _any_of(returns: str, module: Module) -> str:
     """The type of a local variable: a generic one without its parameter takes any."""
     if returns == "Answer":
@@ -331,7 +362,9 @@ def kind_of(proxied: Proxied, member: Member) -> str:
     for kind in ("plain", "direct"):
         if member.name in getattr(proxied, kind).split():
             return kind
-    raise KeyError(f"{proxied.source.__name__}.{member.name}: is it direct, plain or hidden? (tests/faces/columns.py)")
+    raise KeyError(
+        f"{proxied.source.__name__}.{member.name}: is it direct, plain or hidden? (tests/faces/columns.py)"
+    )
 
 
 def module_of(face: str, name: str) -> str:
@@ -346,7 +379,9 @@ def module_of(face: str, name: str) -> str:
     if name == "specs":
         _specs(module)
     if name == "serving":
-        module.use_all("from proctor.actors.serving.pool import pool_spec as _pool_spec\nfrom proctor.bridge.proxies import unwrapped\nfrom proctor import ChildSpec\nfrom typing import Any")
+        module.use_all(
+            "from proctor.actors.serving.pool import pool_spec as _pool_spec\nfrom proctor.bridge.proxies import unwrapped\nfrom proctor import ChildSpec\nfrom typing import Any"
+        )
         module.parts.append(templates.POOL_SPEC.strip("\n"))
     if name == "client":
         module.parts.append(module.extra(REMOTE_APPROVALS))
@@ -356,7 +391,13 @@ def module_of(face: str, name: str) -> str:
         module.use("TypeVar", "from typing import TypeVar")
         text = 'T = TypeVar("T")\n\n\n' + text
     head = templates.HEADS[face].format(templates.TOPICS[name])
-    return f"{head}\n\nfrom __future__ import annotations\n\n" + "\n".join(sorted(set(module.imports.values()))) + "\n\n" + text + "\n"
+    return (
+        f"{head}\n\nfrom __future__ import annotations\n\n"
+        + "\n".join(sorted(set(module.imports.values())))
+        + "\n\n"
+        + text
+        + "\n"
+    )
 
 
 REMOTE_APPROVALS = '''
@@ -400,9 +441,13 @@ def init_of(face: str) -> str:
     for name in sorted(homes):
         by_module.setdefault(homes[name], []).append(name)
     imports = "\n".join(
-        f"    from {module} import {name} as {name}" for module, names in sorted(by_module.items()) for name in names
+        f"    from {module} import {name} as {name}"
+        for module, names in sorted(by_module.items())
+        for name in names
     )
-    table = "\n".join(f'    "{module}": """\n{_filled(names)}\n    """,' for module, names in sorted(by_module.items()))
+    table = "\n".join(
+        f'    "{module}": """\n{_filled(names)}\n    """,' for module, names in sorted(by_module.items())
+    )
     return INIT.format(head=HEADS[face], imports=imports, table=table)
 
 

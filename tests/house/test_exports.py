@@ -64,7 +64,7 @@ def _is_incidental(value: object) -> bool:
     return isinstance(value, ModuleType) or not str(origin).startswith("proctor")
 
 
-@pytest.mark.parametrize("name", ["proctor", "proctor.runtime"])
+@pytest.mark.parametrize("name", ["proctor", "proctor.runtime", "proctor.aio", "proctor.sync"])
 def test_a_name_that_is_imported_when_it_is_used_is_the_one_that_type_checkers_see(name: str) -> None:
     module = importlib.import_module(name)
     assert module.__file__ is not None

@@ -108,6 +108,7 @@ class Agent(Proxy[_Agent]):
 
     @property
     def name(self) -> str:
+        """See `Agent`."""
         value: str = self._target.name
         return value
 
@@ -232,11 +233,13 @@ class Turn(Stream[AnyEvent]):
 
     @property
     def agent(self) -> str:
+        """See `Turn`."""
         value: str = self._target.agent
         return value
 
     @property
     def over(self) -> bool:
+        """See `Turn`."""
         value: bool = self._target.over
         return value
 
@@ -267,6 +270,7 @@ class Run(Stream[AnyEvent]):
 
     @property
     def directory(self) -> Path:
+        """See `Run`."""
         value: Path = self._target.directory
         return value
 
@@ -307,21 +311,25 @@ class Receipt(Proxy[_Receipt]):
 
     @property
     def request(self) -> str:
+        """See `Receipt`."""
         value: str = self._target.request
         return value
 
     @property
     def fate(self) -> Fate:
+        """See `Receipt`."""
         value: Fate = self._target.fate
         return value
 
     @property
     def why(self) -> str:
+        """See `Receipt`."""
         value: str = self._target.why
         return value
 
     @property
     def turn(self) -> str | None:
+        """See `Receipt`."""
         value: str | None = self._target.turn
         return value
 
@@ -339,51 +347,61 @@ class Approval(Proxy[_Approval]):
 
     @property
     def agent(self) -> str:
+        """See `Approval`."""
         value: str = self._target.agent
         return value
 
     @property
     def id(self) -> str:
+        """See `Approval`."""
         value: str = self._target.id
         return value
 
     @property
     def tool(self) -> str:
+        """See `Approval`."""
         value: str = self._target.tool
         return value
 
     @property
     def input(self) -> dict[str, Any]:
+        """See `Approval`."""
         value: dict[str, Any] = self._target.input
         return value
 
     @property
     def description(self) -> str | None:
+        """See `Approval`."""
         value: str | None = self._target.description
         return value
 
     @property
     def tool_call(self) -> str | None:
+        """See `Approval`."""
         value: str | None = self._target.tool_call
         return value
 
     @property
     def asked(self) -> float:
+        """See `Approval`."""
         value: float = self._target.asked
         return value
 
     @property
     def questions(self) -> tuple[MenuQuestion, ...]:
+        """See `Approval`."""
         value: tuple[MenuQuestion, ...] = self._target.questions
         return value
 
     @property
     def diff(self) -> str | None:
+        """See `Approval`."""
         value: str | None = self._target.diff
         return value
 
     @property
     def settled(self) -> str | None:
+        """See `Approval`."""
         value: str | None = self._target.settled
         return value
 

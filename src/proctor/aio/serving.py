@@ -138,6 +138,7 @@ class Pool(Proxy[_Pool]):
 
     @property
     def name(self) -> str:
+        """See `Pool`."""
         value: str = self._target.name
         return value
 
@@ -309,21 +310,25 @@ class Provider(Proxy[_Provider]):
 
     @property
     def name(self) -> str:
+        """See `Provider`."""
         value: str = self._target.name
         return value
 
     @property
     def runs_tools(self) -> bool:
+        """See `Provider`."""
         value: bool = self._target.runs_tools
         return value
 
     @property
     def needs(self) -> frozenset[str]:
+        """See `Provider`."""
         value: frozenset[str] = self._target.needs
         return value
 
     @property
     def context(self) -> Context:
+        """See `Provider`."""
         value: Context = self._target.context
         return value
 
@@ -389,11 +394,13 @@ class Session(Proxy[_Session]):
 
     @property
     def id(self) -> str | None:
+        """See `Session`."""
         value: str | None = self._target.id
         return value
 
     @property
     def path(self) -> Path:
+        """See `Session`."""
         value: Path = self._target.path
         return value
 
@@ -438,6 +445,7 @@ class Sessions(Opened):
 
     @property
     def root(self) -> Path:
+        """See `Sessions`."""
         value: Path = self._target.root
         return value
 

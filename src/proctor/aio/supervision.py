@@ -23,10 +23,10 @@ from proctor.runtime.addresses import AnyRef
 from proctor.runtime.events import EventKind, LateStop, SupervisorEvent
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.messaging import ChildCounts, ChildInfo, Down, TreeNode
-from proctor.runtime.messaging.monitors import Monitor as _Monitor
-from proctor.runtime.messaging.names import Name as _Name
-from proctor.runtime.messaging.refs import Ref as _Ref
-from proctor.runtime.messaging.requests import Request as _Request
+from proctor.runtime.messaging import Monitor as _Monitor
+from proctor.runtime.messaging import Name as _Name
+from proctor.runtime.messaging import Ref as _Ref
+from proctor.runtime.messaging import Request as _Request
 from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy
 from proctor.runtime.supervision import DynamicSupervisor as AnyDynamic
 
@@ -168,10 +168,6 @@ class Name(Proxy[_Name]):
         """Wait, at most `timeout` seconds, for one that takes messages, due or not."""
         return Ref.around(await call(self._thread, self._target.wait, timeout), self._thread)
 
-    async def wait_out(self) -> Ref:
-        """Wait out a stop or a restart: the next that takes messages."""
-        return Ref.around(await call(self._thread, self._target.wait_out), self._thread)
-
     async def until_found(self) -> None:
         """Wait until one that takes messages stands there."""
         await call(self._thread, self._target.until_found)
@@ -222,6 +218,7 @@ class Monitor(Proxy[_Monitor]):
 
     @property
     def down(self) -> Down | None:
+        """See `Monitor`."""
         value: Down | None = self._target.down
         return value
 

@@ -75,6 +75,7 @@ class RemoteAgent(Proxy[_RemoteAgent]):
 
     @property
     def name(self) -> str:
+        """See `RemoteAgent`."""
         value: str = self._target.name
         return value
 
@@ -153,51 +154,61 @@ class RemoteApproval(Proxy[_RemoteApproval]):
 
     @property
     def agent(self) -> str:
+        """See `RemoteApproval`."""
         value: str = self._target.agent
         return value
 
     @property
     def id(self) -> str:
+        """See `RemoteApproval`."""
         value: str = self._target.id
         return value
 
     @property
     def tool(self) -> str:
+        """See `RemoteApproval`."""
         value: str = self._target.tool
         return value
 
     @property
     def input(self) -> dict[str, Any]:
+        """See `RemoteApproval`."""
         value: dict[str, Any] = self._target.input
         return value
 
     @property
     def description(self) -> str | None:
+        """See `RemoteApproval`."""
         value: str | None = self._target.description
         return value
 
     @property
     def seconds_left(self) -> float:
+        """See `RemoteApproval`."""
         value: float = self._target.seconds_left
         return value
 
     @property
     def asked(self) -> float:
+        """See `RemoteApproval`."""
         value: float = self._target.asked
         return value
 
     @property
     def choices(self) -> tuple[str, ...]:
+        """See `RemoteApproval`."""
         value: tuple[str, ...] = self._target.choices
         return value
 
     @property
     def diff(self) -> str | None:
+        """See `RemoteApproval`."""
         value: str | None = self._target.diff
         return value
 
     @property
     def questions(self) -> tuple[MenuQuestion, ...]:
+        """See `RemoteApproval`."""
         value: tuple[MenuQuestion, ...] = self._target.questions
         return value
 

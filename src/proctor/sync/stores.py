@@ -23,6 +23,7 @@ class Store(Proxy[_Store]):
 
     @property
     def path(self) -> Path:
+        """See `Store`."""
         value: Path = self._target.path
         return value
 
