@@ -50,6 +50,7 @@ from proctor.actors.structured.payloads import Payload
 from proctor.protocols.acp import Profile
 from proctor.runtime import supervision
 from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy
+from proctor.runtime.trio_only import check_in_trio
 
 T = TypeVar("T")
 
@@ -226,6 +227,7 @@ def _tree_limits(budget: Budget | None, stagger: float, seed: int | None) -> Tre
 async def _with_tree_limits(
     root: AbstractAsyncContextManager[Handle], fellows: TreeLimits, store: StoreBackend | None
 ) -> AsyncGenerator[Handle]:
+    check_in_trio("proctor.open_supervisor")
     around, book = TREE_LIMITS.get(), ACCOUNT_BOOK.get()
     # Before anything is counted in it.
     fellows.book.enclose(book)

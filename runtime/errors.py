@@ -279,6 +279,16 @@ class NoPartitions(RuntimeFault):
         self.path = path
 
 
+class NotInTrio(ProgramMistake, RuntimeError):
+    """Something of proctor was awaited where no Trio loop runs, as in an asyncio program; `what` is that."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is for Trio: in an asyncio program use proctor.aio, in plain code proctor.sync, or run it by proctor.run"
+        )
+        self.what = what
+
+
 class CallingSelf(ProgramMistake, DeliveryError):
     """An actor called itself from its own handler."""
 

@@ -25,6 +25,7 @@ from proctor.actors.client.sockets import TIMEOUT, Host, running_hosts
 from proctor.actors.outcomes import Answer
 from proctor.actors.tools.menus import MenuQuestion
 from proctor.protocols.vocabulary import AnyEvent, Usage
+from proctor.runtime.trio_only import check_in_trio
 
 Record = Mapping[str, Any]
 
@@ -48,6 +49,7 @@ def connect(
 
 @asynccontextmanager
 async def _connect(name: str | None, timeout: float) -> AsyncGenerator[RemoteFleet]:
+    check_in_trio("proctor.connect")
     hosts = await trio.to_thread.run_sync(running_hosts)
     named = [host for host in hosts if name in (None, host.fleet)]
     if len(named) != 1:

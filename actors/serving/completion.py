@@ -56,6 +56,7 @@ from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import ExitStatus, RuntimeFault
 from proctor.runtime.processes import ProcessError
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.trio_only import check_in_trio
 
 LONGEST_PREAMBLE = 64 * 1024
 """The largest preamble, in bytes, that becomes an argument of a command line; the system's limit is 128 KiB."""
@@ -195,6 +196,7 @@ class CompletionModel:
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
         """Stream the response. An agent that cannot start gives a stream of one chunk, `Failed`."""
+        check_in_trio("proctor.CompletionModel")
         async with AsyncExitStack() as stack:
             stream = CompletionStream(self.name, request, self._ended)
             try:

@@ -36,6 +36,7 @@ from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.structured.payloads import Payload, refuse_unsupported
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.trio_only import check_in_trio
 
 T = TypeVar("T")
 
@@ -168,6 +169,7 @@ class Pool(_Runner):
         """Hold a slot for a block, for work that the pool does not run. The block gets the rest of `timeout` in seconds, None
         without one. Raises `PoolTimeout` after `timeout` seconds in the queue, `PoolFull` when the queue is full, and
         `PoolClosed`."""
+        check_in_trio("proctor.Pool")
         ends = until(timeout)
         async with AsyncExitStack() as stack:
             await self._take_slot(stack, ends - trio.current_time())
@@ -285,6 +287,7 @@ class Pool(_Runner):
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep processes warm until cancelled; then close the pool and stop its runs. Only one task may serve it."""
+        check_in_trio("proctor.Pool")
         if self._served:
             raise RuntimeError(f"pool {self.name!r} is served already")
         self._served = True
@@ -385,6 +388,7 @@ class Pools(_Runner):
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """As `Pool.serve`, for all."""
+        check_in_trio("proctor.Pools")
         self._closed = False
         try:
             async with trio.open_nursery() as self._life:

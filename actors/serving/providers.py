@@ -30,6 +30,7 @@ from proctor.actors.tools.tools import Tool
 from proctor.protocols.prompt import Called, Message
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.trio_only import check_in_trio
 
 Context = Mapping[str, object]
 Made = Completer | Agent | ChildSpec
@@ -71,6 +72,7 @@ class Provider:
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
         """As for `CompletionModel`."""
+        check_in_trio("proctor.Provider")
         if missing := sorted(self.needs - self.context.keys()):
             stream = CompletionStream(self.name, request)
             stream.fail(ContextMissing(self.name, missing))

@@ -21,6 +21,7 @@ from proctor.actors.runs import DEADLINE
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes import ProcessError
 from proctor.runtime.retry import Again, Retry, repeated
+from proctor.runtime.trio_only import check_in_trio
 
 
 def judge(came: object) -> Again | None:
@@ -62,6 +63,7 @@ async def attempted(
     Returns the last answer, whatever its outcome, or raises what the last attempt raised; cost, tokens and time are those of
     all answers. `name` is for the log.
     """
+    check_in_trio("proctor.attempted")
     tries = _Tries(attempt)
     last = await repeated(tries.once, retry, name=name, timeout=timeout, chance=chance or Random())
     return attrs.evolve(tries.expense.applied_to(last), attempts=tries.attempts)

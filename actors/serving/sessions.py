@@ -45,6 +45,7 @@ from proctor.actors.serving.session_dir import KEPT_TTL, SessionDir, discard, ow
 from proctor.actors.structured.payloads import Payload
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.trio_only import check_in_trio
 
 T = TypeVar("T")
 
@@ -399,6 +400,7 @@ class Sessions:
     # -- life
 
     async def __aenter__(self) -> Self:
+        check_in_trio("proctor.Sessions")
         if self._life is not None:
             raise RuntimeError("these sessions are open already")
         await sweep(self.root, self._ttl if self._keep else None)

@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
+from proctor.runtime.trio_only import check_in_trio
 
 
 class MemoryStore:
@@ -19,6 +20,7 @@ class MemoryStore:
 
     async def open(self) -> None:
         """Nothing is to be made ready."""
+        check_in_trio("proctor.MemoryStore")
         await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:

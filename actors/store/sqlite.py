@@ -28,6 +28,7 @@ import trio
 from proctor.actors.store.backend import StoreError, StoreInUse
 from proctor.actors.store.records import SendMark, StoredEnd, StoredRequest
 from proctor.runtime.processes import make_directory, open_private
+from proctor.runtime.trio_only import check_in_trio
 
 T = TypeVar("T")
 
@@ -84,6 +85,7 @@ class Store:
 
     async def open(self) -> None:
         """See `StoreBackend.open`."""
+        check_in_trio("proctor.Store")
         if self._thread is not None:
             raise StoreError(str(self.path), "is open already: each tree needs a store of its own")
         opened = _Job[None](lambda database: None)

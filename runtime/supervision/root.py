@@ -24,6 +24,7 @@ from proctor.runtime.protected import protected_context
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable
 from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.tree import Tree
+from proctor.runtime.trio_only import check_in_trio
 
 ROOTS: trio.lowlevel.RunVar[dict[SupervisorLoop, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
 """The roots of this Trio run."""
@@ -202,6 +203,7 @@ async def open_root(
     seed: int | None = None,
 ) -> AsyncGenerator[SupervisorHandle, None]:
     """A root supervisor, made by `make` for its `Ref` and its tree, for the length of an `async with`."""
+    check_in_trio("open_supervisor")
     # a child started in a cancelled scope would run to its first checkpoint
     await trio.lowlevel.checkpoint_if_cancelled()
     root = Root(make, name, Tree(restarts, seed))

@@ -389,9 +389,9 @@ async def pools(face: Face, folder: Path) -> None:
         one = await face.do(several, "of", agent)
         assert statistics == await face.do(one, "statistics")
         # a session that runs in the pool, and one that is run by a function of the caller
-        async with face.entered(face.module.Sessions(folder / "sessions")) as sessions:
-            async with face.entered(sessions.hold("a")) as session:
-                assert (await face.do(session, "run", agent, "five", by=pool.run)).text == "said five"
+        sessions = face.module.Sessions(folder / "sessions")
+        async with face.entered(sessions), face.entered(sessions.hold("a")) as session:
+            assert (await face.do(session, "run", agent, "five", by=pool.run)).text == "said five"
     with pytest.raises(proctor.PoolClosed):
         await face.do(pool, "run", agent, "six")
 

@@ -83,7 +83,10 @@ class Face:
             return function
 
         async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            await (trio.lowlevel.checkpoint() if self.module is proctor else asyncio.sleep(0))
+            if self.module is proctor:
+                await trio.lowlevel.checkpoint()
+            else:
+                await asyncio.sleep(0)
             return function(*args, **kwargs)
 
         asynchronous.__name__, asynchronous.__doc__ = function.__name__, function.__doc__
