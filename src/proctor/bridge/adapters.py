@@ -16,7 +16,9 @@ Hosted = Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]
 
 
 @asynccontextmanager
-async def entered(make: Callable[..., AbstractContextManager[Any]], *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+async def entered(
+    make: Callable[..., AbstractContextManager[Any]], *args: Any, **kwargs: Any
+) -> AsyncGenerator[Any]:
     """A plain context manager of Trio's side, made and entered there."""
     with make(*args, **kwargs) as value:
         yield value
@@ -73,7 +75,9 @@ class End:
 END = End()
 
 
-def provided(make: Callable[[Any], Any], hosted: Hosted, reader: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+def provided(
+    make: Callable[[Any], Any], hosted: Hosted, reader: Callable[[Any, Any], Any]
+) -> Callable[[Any], Any]:
     """The `make` of a provider, for Trio: it gives an agent, a spec, or a model of the caller."""
 
     def made(context: Any) -> Any:
