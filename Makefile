@@ -13,7 +13,7 @@ WEEKEND_ARGS ?=
 BENCH_ARGS ?=
 REV ?=
 TURNS ?= 3
-EXTRAS := cli,opencode,schema,mcp,http,metrics,top
+EXTRAS := cli,opencode,schema,mcp,http,metrics,otel,top
 SEARCHES := tests/simulation tests/runtime/test_interrupt_anywhere.py tests/actors/test_schemas.py \
   tests/protocols/opencode/test_run.py $(wildcard tests/protocols/test_anything.py tests/protocols/*/test_anything.py)
 MATRIX ?= 3.11 3.12 3.13 3.14

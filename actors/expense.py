@@ -90,6 +90,13 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return one if other is None else (one or 0) + other
 
 
+def prompt_tokens(usage: Usage, kind: str) -> int | None:
+    """The tokens of the prompts, with those from a cache, of a command line of this kind: Codex counts these among the others."""
+    if usage.input_tokens is None or kind.startswith("codex"):
+        return usage.input_tokens
+    return usage.input_tokens + (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+
+
 def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
     """The sum of two counts; a number that neither has is None."""
     if one is None or other is None:

@@ -34,6 +34,7 @@ from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import Payload, refuse_unsupported, unsupported
+from proctor.actors.tracing.tracing import begin_trace
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment
 from proctor.runtime.processes import ProcessError
@@ -170,6 +171,8 @@ async def _recorded(
         # A lent run is still being read by another task, whose log this is.
         if log is not None and not (live is not None and live.lent):
             log.release()
+        if live is not None and not live.lent:
+            live.end_trace()
         directory.close()
         if workspace is not None:
             workspace.leave()  # where it was not closed before
@@ -248,6 +251,10 @@ class Run:
         if request.inquiry is not None:
             request.text = request.inquiry.worded(request.text)
         request.held = self.incarnation
+        # here, in the task of the caller: its span is the parent
+        if (trace := begin_trace(request.text)) is not None:
+            trace.serve(self._plan.name, self._plan.dialect.name, self._plan.launch.model)
+        request.trace = trace
         # Before `_asked` is set: the task that wakes reads all of it.
         self._request, self._limits, self._asked_at = request, limits, self._log.end
         self._starting.deadline = request.ends
@@ -268,16 +275,22 @@ class Run:
     async def __anext__(self) -> v.AnyEvent:
         """The next event; the stream ends when the process is dead and all its output was read."""
         try:
-            return await anext(self._cursor)
+            event = await anext(self._cursor)
         except StopAsyncIteration:
             await self._settled()
             raise
+        if self._request.trace is not None:
+            self._request.trace.take(event)
+        return event
 
     async def batch(self) -> Sequence[v.AnyEvent]:
         """The events that have arrived, waiting for at least one; empty at the end. Raises as `run` does."""
         events = await self._cursor.batch()
         if not events:
             await self._settled()
+        if (trace := self._request.trace) is not None:
+            for event in events:
+                trace.take(event)
         return events
 
     async def finish(self) -> Answer:
@@ -303,6 +316,7 @@ class Run:
 
     async def _settled(self) -> None:
         await self.over.wait()
+        self.end_trace()
         if self._failure is not None:
             raise self._failure from None
 
@@ -462,6 +476,14 @@ class Run:
         self._is_corrected = True
         self._request.correct(text)
         self.incarnation.note("unmet", text, attempt=inquiry.attempts)
+
+    def end_trace(self) -> None:
+        """End its trace, if it has one: its reader has come to the end, or has left."""
+        trace = self._request.trace
+        if trace is not None and self._failure is not None:
+            trace.fail(type(self._failure).__name__, str(self._failure))
+        elif trace is not None:
+            trace.end(self._judged())
 
     def _judged(self) -> Answer:
         answer, inquiry = final_answer(self.incarnation, self._ended, late=self._late), self._request.inquiry

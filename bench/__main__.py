@@ -25,6 +25,7 @@ from bench import (
     ndjson,
     overhead,
     restart,
+    spans,
     spawn,
     sse,
     store,
@@ -82,6 +83,7 @@ def main() -> None:
         ),
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
         "Kept requests": lambda: table(store.results(chosen.requests, store.CALLERS, rounds)),
+        "Spans": lambda: spans.table(spans.rows(200 * chosen.turns // 2, rounds)),
         "Growth": lambda: growth.table(
             growth.rows(
                 {

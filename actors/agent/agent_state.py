@@ -106,6 +106,9 @@ class AgentState:
         if pending.inquiry is not None:
             pending.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
             pending.text = pending.inquiry.worded(pending.text)
+        if pending.trace is not None:
+            known = None if process is None else process.conversation.memo.model
+            pending.trace.serve(plan.name, plan.dialect.name, known or plan.launch.model)
         if not pending.withdrawn:
             self.waiting.append(pending)
         return None

@@ -34,6 +34,7 @@ from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.segments import read_raw_frame
 from proctor.actors.structured.payloads import Payload
+from proctor.actors.tracing.tracing import begin_trace
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
@@ -151,6 +152,8 @@ class Agent:
     async def submit(self, pending: Request) -> Turn:
         """Give it a request that is made already, and return the turn that it is served in. For what stands between a caller and
         the agent; others use `ask` and `stream`. A restart is waited out. Raises as `ask` does."""
+        # here, in the task of the caller: its span is the parent
+        pending.trace = pending.trace or begin_trace(pending.text)
         # the deadline counts from the call, so it covers the wait for a restart and for the mailbox
         with trio.move_on_at(pending.ends):
             try:
@@ -162,7 +165,11 @@ class Agent:
                 pending.withdrawn = True  # it may still lie in the mailbox
                 if isinstance(error, RECORDED):
                     error.delivery = pending.delivery()
+                if pending.trace is not None:
+                    pending.trace.fail(type(error).__name__, str(error))
                 raise
+        if pending.trace is not None:
+            pending.trace.fail("deadline", "the agent did not take it")
         raise AskNotSent(self.name, pending.timeout or 0.0, delivery=pending.delivery())
 
     async def _request(self, message: object) -> object:

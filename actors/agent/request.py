@@ -24,6 +24,7 @@ from proctor.runtime.trio_only import check_in_trio
 if TYPE_CHECKING:
     from proctor.actors.store.journal import Journal
     from proctor.actors.structured.structured import StructuredRequest
+    from proctor.actors.tracing.spans import TurnTrace
 
 CONTINUE_PROMPT = "Continue where you stopped."
 """The prompt of a resumed conversation whose turn was cut off."""
@@ -40,7 +41,7 @@ class Request:
     CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
     instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt. `nested`: a tool of a
     running turn made it. `continues`: its last attempt continued the cut turn instead of repeating the prompt. `journal`: that of
-    one with a key.
+    one with a key. `trace`: its spans, where the program traces.
     """
 
     ticket: str
@@ -62,6 +63,7 @@ class Request:
     nested: bool = attrs.field(factory=INSIDE_TURN.get)
     continues: bool = False
     journal: Journal | None = None
+    trace: TurnTrace | None = None
 
     @classmethod
     def make(

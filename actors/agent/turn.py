@@ -56,6 +56,7 @@ class Turn:
         self._withdraw = withdraw
         self._reason = reason
         self._pending = pending
+        self._trace = pending.trace
         self._ticket = pending.ticket
         self._inquiry = pending.inquiry
         self._since: int | None = None
@@ -103,6 +104,8 @@ class Turn:
         if not self.over and not self._has_left:
             self._has_left = True
             self._withdraw()
+        if not self.over and self._trace is not None:
+            self._trace.fail("left", "its caller has left")
 
     async def _expire(self) -> None:
         """Withdraw the request or interrupt the turn, and wait a little for the CLI's acknowledgement.
@@ -124,6 +127,8 @@ class Turn:
         if self._inquiry is not None and self._inquiry.met:
             return self._settle(self._inquiry.settled(Answer(agent=self.agent, outcome="deadline")))
         self.over = True
+        if self._trace is not None:
+            self._trace.fail("deadline", "its time is up")
         if self._pending.written == "no":
             raise AskNotSent(self.agent, self._pending.timeout or 0.0, delivery=before)
         found = attrs.evolve(self.delivery, stage=before.stage, elapsed=before.elapsed)
@@ -169,13 +174,18 @@ class Turn:
             for event in self._unread:
                 ours = event.__class__ in _SIGNALS and self._on_event(event)
                 if ours or self._prompt is not None:
-                    self._partial.append(event)
-                    return event
+                    return self._give(event)
             if batch := await self._batch():
                 self._unread = iter(batch)
             elif batch is not None:
                 self._fail(*_stop_cause(self._reason()))
         raise StopAsyncIteration
+
+    def _give(self, event: v.AnyEvent) -> v.AnyEvent:
+        self._partial.append(event)
+        if self._trace is not None:
+            self._trace.take(event)
+        return event
 
     def _on_event(self, event: v.AnyEvent) -> bool:
         """Follow the request by an event. True for one about it although no prompt was sent for it yet."""
@@ -221,6 +231,8 @@ class Turn:
 
     def _settle(self, answer: Answer) -> None:
         self.over, self._answer = True, self._expense.applied_to(answer)
+        if self._trace is not None:
+            self._trace.end(self._answer)
 
     @property
     def _is_met(self) -> bool:
@@ -239,6 +251,8 @@ class Turn:
                 agent=self.agent, outcome=cast("Outcome", outcome), error=why, delivery=self.delivery
             )
             return self._settle(self._inquiry.settled(lost))
+        if self._trace is not None:
+            self._trace.fail(outcome, why)
         if self._prompt is None:
             raise NotExecuted(self.agent, why, delivery=self.delivery)
         raise MaybeExecuted(self.agent, outcome, why, self._partial, delivery=self.delivery)

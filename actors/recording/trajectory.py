@@ -20,7 +20,7 @@ from typing import Protocol
 import attrs
 import msgspec
 
-from proctor.actors.expense import Expense
+from proctor.actors.expense import Expense, prompt_tokens
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.recording.atif import (
     VERSION,
@@ -152,15 +152,15 @@ def trajectory_of(
 ) -> Trajectory:
     """The trajectory of these events. `kind` is that of the command line with the arguments `argv`, `agent` the agent's name in its tree, and `id`
     the id of the trajectory."""
-    story = _Story(source, is_cached_within=_is_cached_within(kind, argv))
+    story = _Story(source, kind=_counting_kind(kind, argv))
     for event in events:
         story.take(event)
     return story.trajectory(kind or "unknown", agent, id)
 
 
-def _is_cached_within(kind: str, argv: Sequence[str]) -> bool:
-    """Whether the CLI counts the tokens that it has read from a cache among its input, as Codex does."""
-    return kind.startswith("codex") or any(word.startswith("--dialect=codex") for word in argv)
+def _counting_kind(kind: str, argv: Sequence[str]) -> str:
+    """The kind of command line that counts the tokens: a scripted agent counts as the one whose wire it speaks."""
+    return "codex" if any(word.startswith("--dialect=codex") for word in argv) else kind
 
 
 @attrs.define
@@ -174,9 +174,9 @@ class _Turn:
 class _Story:
     """The events so far, as steps of the agent and of its subagents."""
 
-    def __init__(self, source: Source, *, is_cached_within: bool) -> None:
+    def __init__(self, source: Source, *, kind: str) -> None:
         self._source = source
-        self._is_cached_within = is_cached_within
+        self._kind = kind
         self._voices: dict[str | None, Voice] = {None: Voice(None)}
         self._main = self._voices[None]
         self._incarnation = 1
@@ -374,10 +374,7 @@ class _Story:
         if usage is None:
             return None, None, None, None
         cached, written = usage.cache_read_tokens, usage.cache_write_tokens
-        prompt = usage.input_tokens
-        if prompt is not None and not self._is_cached_within:
-            prompt += (cached or 0) + (written or 0)
-        return prompt, usage.output_tokens, cached, written
+        return prompt_tokens(usage, self._kind), usage.output_tokens, cached, written
 
     # -- the whole
 

@@ -14,7 +14,12 @@ from tests.house.tree import ROOT
 
 SCRIPT = ROOT / "examples" / "hello.ndjson"
 SERVERS = frozenset({"hypercorn", "uvicorn", "prometheus_client", "tomlkit"})
-ALL = frozenset({"mcp", "mcp_types", "pydantic", "starlette", "httpx", "asyncio", "jsonschema_rs"}) | SERVERS
+ALL = (
+    frozenset(
+        {"mcp", "mcp_types", "pydantic", "starlette", "httpx", "asyncio", "jsonschema_rs", "opentelemetry"}
+    )
+    | SERVERS
+)
 LIBRARIES = frozenset({"trio", "attr", "msgspec", "cyclopts", "rich", "trio_util"}) | ALL
 """Packages outside the standard library that take long to import."""
 

@@ -95,6 +95,7 @@ EXTRAS = (
     "httpx",
     "jsonschema_rs",
     "prometheus_client",
+    "opentelemetry",
     "textual",
 )
 NAMED = """

@@ -16,6 +16,7 @@ THREADS: dict[tuple[str, str], str] = {
         "src/proctor/cli/top/feed.py",
         "_start_thread",
     ): "the clients of a view block: a host that hangs delays no key",
+    ("src/proctor/cli/traces.py", "exported_traces"): "a receiver that is gone holds up no end of a command",
     ("actors/operations/loop_watch.py", "LoopWatch.installed"): "looks at the loop while a task holds it",
     ("src/proctor/bridge/trio_thread.py", "TrioThread.start"): "Trio, for a program that does not run it",
     (

@@ -72,6 +72,7 @@ def _dispatch(argv: list[str]) -> int:
         from proctor.actors.serving.capacity import raise_file_limit
         from proctor.cli.app import dispatch
         from proctor.cli.log import log_to_stderr
+        from proctor.cli.traces import exported_traces
         from proctor.cli.usage_errors import complain
 
     serves = not argv or argv[0] in _SERVERS
@@ -81,7 +82,8 @@ def _dispatch(argv: list[str]) -> int:
     # before the loop: an agent needs about ten descriptors, and the usual soft limit of 1024 is too small for
     # a server
     raise_file_limit()
-    return dispatch(argv)
+    with exported_traces(os.environ, complain):
+        return dispatch(argv)
 
 
 def version_line() -> str:

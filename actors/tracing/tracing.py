@@ -1,0 +1,22 @@
+"""Traces of turns, for OpenTelemetry: on while the program has a tracer provider, else nothing of it is imported.
+
+`begin_trace` is all that an agent, a run and a turn know of it; `spans` makes the spans, of the same events that every reader gets.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proctor.actors.tracing.spans import TurnTrace
+
+
+def begin_trace(prompt: str) -> TurnTrace | None:
+    """The trace of a request that is made now, below the current span; None where the program has set no tracer provider."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
+        return None
+    from proctor.actors.tracing.spans import TurnTrace
+
+    return TurnTrace(prompt)
