@@ -12,8 +12,10 @@ from datetime import date
 from time import time
 
 import attrs
+import msgspec
 
 from proctor.actors.outcomes import Answer
+from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import Exited, Notice, TurnEnded, Usage
 
 End = TurnEnded | Exited | Answer
@@ -81,9 +83,30 @@ class DailyExpense:
             self._day, self._expense = day, Expense()
         self._expense.take(event)
 
+    @classmethod
+    def of_text(cls, text: str | None, wall: Callable[[], float] = time) -> DailyExpense:
+        """That of an earlier host, as `as_text` has it; none for a text that cannot be read."""
+        kept = decoded_or(None, _Kept, (text or "null").encode())
+        if kept is None:
+            return cls(wall)
+        expense = Expense(turns=kept.turns, cost_usd=kept.cost_usd, usage=kept.usage)
+        return cls(wall, kept.day, expense)
+
+    def as_text(self) -> str:
+        """It as text, for the next host."""
+        day, spent = self._day or date.fromtimestamp(self.wall()), self._expense
+        return msgspec.json.encode(_Kept(day, spent.turns, spent.cost_usd, spent.usage)).decode()
+
     def on(self, day: date) -> Expense | None:
         """What was spent on that day, if it is the last that anything was spent on."""
         return self._expense if day == self._day else None
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    day: date
+    turns: int
+    cost_usd: float | None
+    usage: Usage | None
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

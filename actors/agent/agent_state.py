@@ -21,7 +21,7 @@ from proctor.actors.agent.approval_queue import ApprovalQueue
 from proctor.actors.agent.request import Request
 from proctor.actors.agent.session_lock import SessionLock
 from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
-from proctor.actors.agent.stored_requests import StoredRequests, current_requests
+from proctor.actors.agent.stored_requests import TODAY, StoredRequests, current_requests
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import DailyExpense, Expense
 from proctor.actors.limits.admission import Admission, Delay, admission_for, current_tree_limits
@@ -238,6 +238,8 @@ class AgentState:
         """Add the cost of a turn that ended, or whose process died, as far as the CLI reported it."""
         self.expense.take(event)
         self.today.take(event)
+        if self.requests is not None and self.kept_as:
+            self.requests.keep(self.kept_as, TODAY, self.today.as_text())
         if isinstance(event, TurnEnded):
             if event.total_cost_usd is not None:
                 self.total_cost_usd = event.total_cost_usd
@@ -370,6 +372,7 @@ def open_state(plan: Plan, path: str, overrides: Overrides) -> AgentState:
         plan,
         session or plan.launch.resume,
         total_cost_usd=None if requests is None else requests.total_cost(kept_as),
+        today=DailyExpense.of_text(None if requests is None else requests.fact(kept_as, TODAY)),
         kept_as=kept_as,
         workspace=workspace_of(plan.name, plan.workplace),
         requests=requests,

@@ -43,6 +43,9 @@ RESET = "reset:"
 """What the facts begin with that are the end of an account's usage limit."""
 TOTAL = "total_cost_usd"
 """The fact that is what the conversation had cost at the end of its last turn: its id, a space, and dollars."""
+TODAY, RESTARTS = "expense_today", "restarts"
+"""The facts that are what an agent has spent on its last day, and the last restarts of an agent or a supervisor."""
+_READ = (SESSION, TOTAL, TODAY, RESTARTS)
 MAX_KEY = 200
 """Characters of a key."""
 _ENDS = (AgentError, ProcessError)
@@ -151,6 +154,10 @@ class StoredRequests:
         """The ids of the requests of that agent that have no end yet."""
         return {turn.stored.id for (agent, _), turn in self._turns.items() if agent == name}
 
+    def fact(self, name: str, fact: str) -> str | None:
+        """A fact of the agent whose place below the root is `name`, as an earlier host or this one has kept it."""
+        return self._facts.get((name, fact))
+
     def session(self, name: str) -> str | None:
         """The conversation in its last life of the agent whose place below the root is `name`; None for a new one."""
         return self._facts.get((name, SESSION))
@@ -162,15 +169,16 @@ class StoredRequests:
 
     def keep_session(self, name: str, session_id: str, total_cost_usd: float | None) -> None:
         """Keep the conversation of that agent, and what it has cost, for its next life. Never waits."""
-        self._keep(name, SESSION, session_id)
+        self.keep(name, SESSION, session_id)
         if total_cost_usd is not None:
-            self._keep(name, TOTAL, f"{session_id} {total_cost_usd!r}")
+            self.keep(name, TOTAL, f"{session_id} {total_cost_usd!r}")
 
     def keep_reset(self, account: str, resets_at: float) -> None:
         """Keep when the usage limit of an account ends (Unix seconds). Never waits."""
-        self._keep("", f"{RESET}{account}", repr(resets_at))
+        self.keep("", f"{RESET}{account}", repr(resets_at))
 
-    def _keep(self, name: str, fact: str, value: str) -> None:
+    def keep(self, name: str, fact: str, value: str) -> None:
+        """Keep a fact in the place of the one before. Never waits."""
         if self._facts.get((name, fact)) != value:
             self._facts[name, fact] = value
             # A task for each: those that change together are in one write of the store, so a host that is killed leaves a
@@ -301,7 +309,7 @@ class StoredRequests:
             (agent, fact): value
             for agent, named in facts.items()
             for fact, value in named.items()
-            if fact in (SESSION, TOTAL)
+            if fact in _READ
         }
         for stored in await self._store.requests(open_only=True):
             recorded = None if stored.sent is None else await _recorded(stored, stored.sent)

@@ -15,6 +15,7 @@ import pytest
 from trio.testing import MockClock
 
 import proctor as library
+from proctor.actors.agent.stored_requests import TODAY
 from proctor.actors.limits.overrides import HOLD, STOPPED
 from proctor.actors.store.memory import MemoryStore
 from proctor.cli.fleet_run import RUN, open_run, store_path
@@ -148,6 +149,7 @@ async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
     }
     assert {name for kept in (await store.facts()).values() for name in kept} == {
         RUN,
+        TODAY,
         "session",
         "total_cost_usd",
         HOLD,
@@ -157,7 +159,9 @@ async def test_a_fresh_run_drops_what_was_queued_and_a_continued_one_does_not(
     assert (fresh.begun != run.begun, fresh.is_continued) == (True, False)
     assert all(request.end is not None for request in await store.requests())
     facts = await store.facts()
-    assert facts == {"": {RUN: fresh.begun}}
+    # the day is not over with the run
+    assert {name for kept in facts.values() for name in kept} == {RUN, TODAY}
+    assert facts[""] == {RUN: fresh.begun}
 
 
 def test_the_store_of_a_fleet_is_named_after_it_and_its_file(monkeypatch: pytest.MonkeyPatch) -> None:

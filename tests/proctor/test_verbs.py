@@ -256,6 +256,11 @@ def test_agents_are_parked_killed_and_started_again_by_a_pattern(up: Up) -> None
     assert [record["restarts"] for record in up.records("ps") if record["name"] == "hangs"] == [1]
     assert up("reset-failed", "h*").out == "hangs idle\nhovers idle\n"
     assert {record["restarts"] for record in up.records("ps")} == {0}
+    [described] = up.records("describe", "hangs")
+    assert [restart["cause"] for restart in described["restart_history"]] == ["killed"]
+    assert re.search(
+        r"^restarted (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d: killed$", up("describe", "hangs").out, re.MULTILINE
+    )
 
 
 def test_an_approval_is_listed_and_decided_once(up: Up) -> None:

@@ -19,10 +19,10 @@ from proctor.actors.agent.progress import Progress
 from proctor.actors.agent.states import Status
 from proctor.actors.expense import add_usage
 from proctor.actors.gateways.http.schemas import AgentRecord, FleetAgentRecord
+from proctor.actors.operations.restarts import cause_of
 from proctor.actors.plan.account_id import kind_of
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.protocols.vocabulary import Usage
-from proctor.runtime.exits import Crash, ExitReason
 from proctor.runtime.messaging import TreeNode
 from proctor.runtime.processes import resident_of
 
@@ -115,7 +115,7 @@ class AgentView:
             since=at.unix(status.since) if status.since else None,
             path=self.agent.name if node is None else node.path,
             restarts=0 if node is None else node.restarts,
-            last_exit=None if node is None or node.exit is None else _exit_text(node.exit),
+            last_exit=None if node is None or node.exit is None else cause_of(node.exit),
             stopped_by=stopped_by if status.state in ("stopping", "stopped") else "",
         )
 
@@ -180,7 +180,7 @@ def _status(name: str, kept: AgentState | None, node: TreeNode | None, why: str 
         return kept.held_status()
     if node is None or node.state == "starting":
         return Status(name=name, state="starting")
-    return Status(name=name, state="stopped", evidence="" if node.exit is None else _exit_text(node.exit))
+    return Status(name=name, state="stopped", evidence="" if node.exit is None else cause_of(node.exit))
 
 
 def _current(kept: AgentState, node: TreeNode | None) -> dict[str, Any]:
@@ -193,7 +193,3 @@ def _current(kept: AgentState, node: TreeNode | None) -> dict[str, Any]:
         "queued": kept.queued,
         "incarnation": 0 if node is None else node.incarnation,
     }
-
-
-def _exit_text(reason: ExitReason) -> str:
-    return str(reason.error) or type(reason.error).__name__ if isinstance(reason, Crash) else str(reason)

@@ -358,6 +358,19 @@ class Endpoints:
         chosen = [one for one in found if state in (None, one.state)]
         return json_response(r.RequestList(requests=tuple(chosen[:limit])))
 
+    async def list_restarts(self, request: Request) -> Response:
+        chosen, limit = request.query_params.get("agent"), _limit(request)
+        history, lifecycle = self._gateway.restarts, self._gateway.hooks.lifecycle
+        places = {} if lifecycle is None else lifecycle.paths
+        found = [
+            r.RestartRecord(agent=name, at=restart.at, cause=restart.cause)
+            for name in self._gateway.agents
+            if history is not None and chosen in (None, name) and name in places
+            for restart in history.of(places[name])
+        ]
+        newest = sorted(found, key=lambda restart: restart.at, reverse=True)
+        return json_response(r.RestartList(restarts=tuple(newest[:limit])))
+
     async def list_runs(self, request: Request) -> Response:
         agent, limit = request.query_params.get("agent"), _limit(request)
         return json_response(r.RunList(runs=tuple(await runs_of(self._gateway.agents, agent, limit))))

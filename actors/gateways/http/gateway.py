@@ -35,6 +35,7 @@ from proctor.actors.gateways.http.streams import HEARTBEAT, EncodedEvents
 from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns, ask_with_key
 from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits, until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
+from proctor.actors.operations.restarts import RestartHistory
 from proctor.actors.serving.in_flight import CancelSignal, InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
@@ -90,6 +91,7 @@ class Gateway:
     view: FleetView
     limits: TreeLimits | None = None
     stored: StoredRequests | None = None
+    restarts: RestartHistory | None = None
     closing: CancelSignal = attrs.field(factory=CancelSignal)
     encoded_events: EncodedEvents = attrs.field(factory=EncodedEvents)
 
@@ -263,7 +265,11 @@ async def open_gateway(
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
         limits = TREE_LIMITS.get()
         with FleetView(agents, hooks.lifecycle, hooks.absent, file=hooks.file, limits=limits) as view:
-            yield Gateway(
+            gateway = Gateway(
                 agents, hooks, turns, probes, limit, heartbeat, nursery, view, limits, current_requests()
             )
+            if hooks.lifecycle is not None:
+                gateway.restarts = RestartHistory(hooks.lifecycle.tree, gateway.stored)
+                await nursery.start(gateway.restarts.follow)
+            yield gateway
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -172,6 +172,8 @@ OPERATIONS: tuple[Operation, ...] = (
               summary="Remove the budget of the whole fleet.", responses={200: (r.BudgetRecord,)}),
     Operation(method="GET", path="/requests", endpoint="list_requests", parameters=(OF_AGENT, OF_STATE, MOST), errors=(400, 503),
               summary="List the requests of the fleet, of its store and of its queues, the newest first.", responses={200: (r.RequestList,)}),
+    Operation(method="GET", path="/restarts", endpoint="list_restarts", parameters=(OF_AGENT, MOST), errors=(400,),
+              summary="List the restarts of the agents, of earlier hosts too where the fleet has a store, the newest first.", responses={200: (r.RestartList,)}),
     Operation(method="GET", path="/runs", endpoint="list_runs", parameters=(OF_AGENT, MOST), errors=(400,),
               summary="List the recorded runs of the agents, the newest first.", responses={200: (r.RunList,)}),
     Operation(method="GET", path="/runs/{id}", endpoint="show_run", parameters=(RUN,), errors=(404,),

@@ -194,6 +194,20 @@ class RequestList(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[RequestRecord, ...]
 
 
+class RestartRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A restart of an agent by its supervisor, or with it, `at` Unix seconds."""
+
+    agent: str
+    at: float
+    cause: str
+
+
+class RestartList(msgspec.Struct, frozen=True, kw_only=True):
+    """The restarts of the agents, the newest first."""
+
+    restarts: tuple[RestartRecord, ...]
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded run of an agent in the folder `path`. `begun`, and `changed` by its last event, in Unix seconds. `outcome` and `text` are those of
     its last turn that has ended; `is_in_turn`: another has begun since."""

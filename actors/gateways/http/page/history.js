@@ -10,14 +10,15 @@ const LANES = 25;
 const WINDOWS = [1, 4, 24]; // hours
 const SHOWN = new Set(["working", "blocked", "parked", "backoff", "stalled", "failed"]);
 
-/** The parts of an agent's line: what this page has seen, and before that the requests that the host has kept. */
-function partsOf(agent, history, requests) {
+/** The parts of an agent's line: what this page has seen, and before that the requests and restarts that the host has kept. */
+function partsOf(agent, history, requests, restarts) {
   const seen = (history.get(agent.name) ?? []).filter(({ what }) => what === "restart" || SHOWN.has(what));
   const first = Math.min(now(), ...(history.get(agent.name) ?? []).map(({ from }) => from));
   const before = requests
     .filter((request) => request.agent === agent.name && request.sent && request.sent < first)
     .map(({ sent, ended, outcome, prompt }) => ({ what: "working", from: sent, to: Math.min(ended ?? first, first), why: `${outcome ?? ""} ${prompt}` }));
-  return [...before, ...seen];
+  const restarted = restarts.filter((one) => one.agent === agent.name && one.at < first).map(({ at, cause }) => ({ what: "restart", from: at, why: cause }));
+  return [...before, ...restarted, ...seen];
 }
 
 function Lane({ agent, parts, begin, seconds }) {
@@ -39,7 +40,7 @@ function Lane({ agent, parts, begin, seconds }) {
   </li>`;
 }
 
-function Timeline({ fleet, requests, hours }) {
+function Timeline({ fleet, requests, restarts, hours }) {
   useClock(5);
   const seconds = hours * 3600;
   const begin = now() - seconds;
@@ -47,7 +48,7 @@ function Timeline({ fleet, requests, hours }) {
   return html`<ol class="lanes" aria-label=${`The last ${plural(hours, "hour")}`}>
       ${agents
         .slice(0, LANES)
-        .map((agent) => html`<${Lane} key=${agent.name} agent=${agent} parts=${partsOf(agent, fleet.history, requests)} begin=${begin} seconds=${seconds} />`)}
+        .map((agent) => html`<${Lane} key=${agent.name} agent=${agent} parts=${partsOf(agent, fleet.history, requests, restarts)} begin=${begin} seconds=${seconds} />`)}
     </ol>
     <p class="axis"><span>${moment(begin)}</span><span>${moment(begin + seconds / 2)}</span><span>now</span></p>
     <p class="legend"><i class="working"></i> turn <i class="needs"></i> needs you <i class="parked"></i> limit <i class="failed"></i> failed <i class="restart"></i> restart
@@ -116,11 +117,12 @@ function Charts({ fleet }) {
   const [hours, choose] = useState(WINDOWS[1]);
   const [record] = useRecord(() => get("requests"), 30, []);
   const requests = record?.requests ?? [];
+  const [kept] = useRecord(() => get("restarts?limit=1000"), 30, []);
   return html`
     <div class="groups" role="group" aria-label="Span of time">
       ${WINDOWS.map((each) => html`<button type="button" aria-pressed=${hours === each} onClick=${() => choose(each)}>${each} h</button>`)}
     </div>
-    <${Timeline} fleet=${fleet} requests=${requests} hours=${hours} />
+    <${Timeline} fleet=${fleet} requests=${requests} restarts=${kept?.restarts ?? []} hours=${hours} />
     <${Costs} fleet=${fleet} requests=${requests} />
   `;
 }

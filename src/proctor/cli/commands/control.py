@@ -25,6 +25,8 @@ from proctor.cli.ui.need import AT_REST, need
 from proctor.cli.ui.text import WHOLE, money, one_line, printable
 from proctor.cli.usage_errors import complain, missing_of
 
+RESTARTS = 10
+"""The restarts of an agent that are shown: the last."""
 AT_FAULT = ("parked", "backoff", "failed")
 """The states whose reason the operator of an agent has to know."""
 
@@ -185,13 +187,16 @@ def _branch(node: Record, agents: Mapping[str, Record], depth: int) -> Iterator[
 def _describe(options: Namespace) -> int:
     place = agent_of(options)
     approvals = place.client.get("/approvals")["approvals"]
-    record = {**place.record, "open_approvals": [one for one in approvals if one["agent"] == place.name]}
+    history = place.client.get(f"/restarts?{urlencode({'agent': place.name, 'limit': RESTARTS})}")["restarts"]
+    asking = [one for one in approvals if one["agent"] == place.name]
+    record = {**place.record, "restart_history": history, "open_approvals": asking}
     if options.output != "table":
         return show(options.output, [record], {})
-    asked = record.pop("open_approvals")
+    asked, restarted = record.pop("open_approvals"), record.pop("restart_history")
     shown = {name: value for name, value in record.items() if value not in (None, "", [])}
     width = max(map(len, shown))
     write([f"{name:<{width}}  {cell(_READABLE.get(name, _same)(value))}" for name, value in shown.items()])
+    write(f"restarted {_moment_of(one['at'])}: {one_line(one['cause'])}" for one in restarted)
     write(line for approval in asked for line in approval_lines(approval))
     return OK
 

@@ -192,6 +192,23 @@ def test_the_expense_of_a_day_ends_with_it() -> None:
     assert (spent_on(today, day), spent_on(today, following)) == (None, 0.25)
 
 
+def test_the_expense_of_a_day_goes_on_in_the_next_host_and_an_unreadable_one_begins_anew() -> None:
+    def wall() -> float:
+        return 1_800_000_000.0
+
+    day, usage = date.fromtimestamp(wall()), v.Usage(input_tokens=7)
+    first = DailyExpense(wall)
+    first.take(v.TurnEnded(0, "t", "completed", cost_usd=1.0, usage=usage))
+    following = DailyExpense.of_text(first.as_text(), wall)
+    following.take(v.TurnEnded(0, "t", "completed", cost_usd=0.5, usage=usage))
+    assert spent_on(following, day) == 1.5
+    found = following.on(day)
+    assert found is not None
+    assert found.usage == v.Usage(input_tokens=14)
+    for kept in (None, "", "{", '{"day": 3}'):
+        assert DailyExpense.of_text(kept, wall).on(day) is None
+
+
 # -- how often it says so
 
 

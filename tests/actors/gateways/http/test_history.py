@@ -7,13 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
+import proctor
+from proctor.actors.agent.stored_requests import current_requests
 from proctor.actors.gateways.http.history import PAGE, PROMPT
+from proctor.actors.operations.restarts import KEPT, RestartHistory
+from proctor.actors.store.backend import opened
 from proctor.actors.store.memory import MemoryStore
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.supervision import supervisor_spec
 from tests.actors.gateways.http.serving import Served, served, spoken
 
 
@@ -122,3 +128,50 @@ async def test_the_events_of_a_long_run_come_in_pages(tmp_path: Path) -> None:
     assert (len(first["events"]), first["next"]) == (PAGE, before + PAGE)
     assert [event["text"] for event in second["events"][:5]] == [str(PAGE + number) for number in range(5)]
     assert second["next"] is None
+
+
+async def test_restarts_and_the_cost_of_the_day_outlive_the_host() -> None:
+    store, costs = MemoryStore(), list[tuple[float | None, float | None]]()
+    for number in (1, 2):
+        async with served(at_home(), at_home("b"), store=store, intensity=9) as server:
+            fleet = (await server.client.get("/fleet")).json()
+            costs.append((fleet["agents"][0]["cost_today_usd"], fleet["cost_today_usd"]))
+            await ask(server, "hello")
+            await server.client.post("/agents/a/kill")
+            while len(found := await restarts(server)) < number:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            other, one = await restarts(server, "?agent=b"), await restarts(server, "?limit=1")
+    assert [one["agent"] for one in found] == ["a", "a"]
+    assert [one["cause"] for one in found] == ["killed", "killed"]
+    assert found[0]["at"] >= found[1]["at"] > time.time() - 60
+    assert (other, one) == ([], found[:1])
+    assert costs == [(None, None), (0.5, 0.5)]
+
+
+async def restarts(server: Served, query: str = "") -> list[dict[str, Any]]:
+    response = await server.client.get(f"/restarts{query}")
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["restarts"]
+    return found
+
+
+async def test_a_restart_of_a_supervisor_counts_for_what_is_below_it_and_the_last_are_kept() -> None:
+    store = MemoryStore()
+    async with opened(store):
+        await store.put("a", "restarts", "not JSON")
+        many = [{"at": float(number), "cause": "x"} for number in range(KEPT)]
+        await store.put("b", "restarts", msgspec.json.encode(many).decode())
+    below = supervisor_spec("below", [at_home("c")], restart="permanent")
+    async with proctor.open_supervisor([at_home("a"), at_home("b"), below], store=store, intensity=9) as sup:
+        history = RestartHistory(sup, current_requests())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(history.follow)
+            assert (history.of("a"), len(history.of("b"))) == ([], KEPT)
+            for place in ("b", "below"):
+                sup.child(place).kill()
+                while not history.of(place) or history.of(place)[0].cause == "x":  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            assert [restart.cause for restart in history.of("below/c")] == ["killed"]
+            newest = history.of("b")
+            assert (len(newest), newest[0].cause, newest[-1].at) == (KEPT, "killed", 1.0)
+            nursery.cancel_scope.cancel()
