@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+
 from proctor.actors.agent.states import State
 from proctor.actors.operations.metrics import Clock, Source
 from proctor.actors.operations.prometheus import METRICS, Histogram
