@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -19,10 +20,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import proctor
+import proctor.aio
+import proctor.sync
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.runs import ask
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
+from proctor.actors.serving.sessions import Sessions
 from tests.actors.far_end import Step, agent_of, write_script
 
 STEPS: Sequence[Step] = (
@@ -116,6 +120,35 @@ async def test_an_agent_of_a_tree_and_a_session_have_the_spans_of_a_run(
     assert [name for name, _ in memory.tree()] == ["first", *inner, "second", *inner]
     first, second = memory.named("invoke_agent")
     assert attributes(first)["gen_ai.conversation.id"] == attributes(second)["gen_ai.conversation.id"]
+
+
+async def test_a_held_session_has_the_spans_of_a_run(tmp_path: Path, memory: Memory) -> None:
+    spec = agent_of(tmp_path, STEPS, permission="allow")
+    async with Sessions(tmp_path / "sessions") as sessions, sessions.hold() as session:
+        for prompt in ("one", "two"):
+            with trace.get_tracer("test").start_as_current_span(prompt):
+                await session.run(spec, prompt)
+    names = [(name.split()[0], parent) for name, parent in memory.tree() if name.startswith("invoke_agent")]
+    assert names == [("invoke_agent", "one"), ("invoke_agent", "two")]
+    assert len(memory.named("execute_tool")) == 2
+
+
+async def test_the_spans_of_other_faces_stand_below_their_callers(tmp_path: Path, memory: Memory) -> None:
+    def plainly() -> None:
+        with trace.get_tracer("test").start_as_current_span("plain"):
+            proctor.sync.ask(agent_of(tmp_path, STEPS, permission="allow"), "hi", timeout=30)
+
+    def in_asyncio() -> None:
+        async def main() -> None:
+            with trace.get_tracer("test").start_as_current_span("asyncio"):
+                await proctor.aio.ask(agent_of(tmp_path, STEPS, permission="allow"), "hi", timeout=30)
+
+        asyncio.run(main())
+
+    await trio.to_thread.run_sync(plainly)
+    await trio.to_thread.run_sync(in_asyncio)
+    tops = [parent for name, parent in memory.tree() if name.startswith("invoke_agent")]
+    assert tops == ["plain", "asyncio"]
 
 
 @pytest.mark.parametrize("latest", [False, True])

@@ -13,15 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
+import proctor
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.recording.atif import Metrics, Step, Trajectory
 from proctor.actors.recording.readable import markdown_of
 from proctor.actors.recording.sent_prompts import Sort
 from proctor.actors.recording.trajectory import read_trajectory, trajectory_of
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.protocols import vocabulary as v
-from tests.actors.far_end import plan_of, played
+from tests.actors.far_end import plan_of, played, write_script
 from tests.actors.recorded_runs import RecordedRun, recorded_runs
 from tests.clis.not_run import not_run
 from tests.harnesses.wheels import NoWheel, wheel
+from tests.stories.agents import child
 
 FOLDERS = ("claude", "codex", "opencode", "opencode_serve", "acp")
 
@@ -294,6 +299,47 @@ async def test_a_trajectory_is_read_from_the_folder_of_a_run_that_has_just_ended
     at = datetime.fromisoformat(trajectory.steps[1].timestamp or "").timestamp()
     assert before - 1 <= at <= time.time() + 1
     assert (trajectory.agent.name, trajectory.trajectory_id) == ("scripted", folder.name)
+
+
+@pytest.mark.parametrize("dialect", SCRIPTED_WIRES)
+async def test_a_run_of_every_kind_has_its_prompt_its_tool_and_its_answer(
+    dialect: str, tmp_path: Path, model: Any
+) -> None:
+    script = write_script(
+        tmp_path, [{"tool": "Bash", "input": {"command": "ls"}, "result": "a.txt"}, {"reply": "One file."}]
+    )
+    options: AgentOptions = {
+        "home": "private",
+        "permission": "allow",
+        "record": tmp_path / "runs",
+        "final": 0.5,
+    }
+    answer, _ = await played(scripted_plan("a", script, options, dialect=dialect), "What is there?")
+    assert answer.outcome == "ok"
+    [folder] = (tmp_path / "runs").iterdir()
+    trajectory = read_trajectory(folder)
+    model.model_validate_json(trajectory.to_json())
+    asked = [step for step in trajectory.steps if step.source == "user"]
+    assert [step.message for step in asked] == ["What is there?"]
+    assert all(step.timestamp for step in trajectory.steps if step.source == "agent")
+    [call] = [call for step in trajectory.steps for call in step.tool_calls or ()]
+    [result] = [one for step in trajectory.steps if step.observation for one in step.observation.results]
+    assert (result.source_call_id, result.content) == (call.tool_call_id, "a.txt")
+    assert trajectory.steps[-1].message == "One file."
+
+
+async def test_prompts_of_a_session_stand_where_they_were_asked(tmp_path: Path) -> None:
+    for dialect in ("claude", "codex", "opencode"):
+        record = tmp_path / dialect
+        [spec] = child(tmp_path, dialect, [{"reply": "Yes: {prompt}"}], record=record)
+        async with proctor.open_supervisor([spec]) as sup:
+            for prompt in ("one", "two"):
+                await sup.agent("a").ask(prompt)
+        [folder] = record.iterdir()
+        found = [
+            (step.source, step.message) for step in read_trajectory(folder).steps if step.source != "system"
+        ]
+        assert found == [("user", "one"), ("agent", "Yes: one"), ("user", "two"), ("agent", "Yes: two")]
 
 
 # -- as Markdown
