@@ -361,7 +361,7 @@ class Endpoints:
     async def list_restarts(self, request: Request) -> Response:
         chosen, limit = request.query_params.get("agent"), _limit(request)
         history, lifecycle = self._gateway.restarts, self._gateway.hooks.lifecycle
-        places = {} if lifecycle is None else lifecycle.paths
+        places: Mapping[str, str] = {} if lifecycle is None else lifecycle.paths
         found = [
             r.RestartRecord(agent=name, at=restart.at, cause=restart.cause)
             for name in self._gateway.agents
