@@ -242,3 +242,23 @@ def has_started(home: Path) -> bool:
     """Whether the only agent of the fleet that runs is ready."""
     done = proctor("ps", "-o", "json", home=home)
     return done.status == 0 and json.loads(done.out)[0]["state"] in ("idle", "working")
+
+
+def test_what_a_killed_host_could_not_deliver_the_next_one_does(
+    home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    tried, told, gate = tmp_path / "tried", tmp_path / "told", tmp_path / "gate"
+    hook = f'read -r line; echo "$line" >> {tried}; test -e {gate} && echo "$line" >> {told}'
+    table = f'[notify]\ncommand = {json.dumps(["sh", "-c", hook])}\non = ["parked"]\n'
+    path = fleet(table, agent("a", script='"a.ndjson"'), a=ANSWERS)
+    with running("up", str(path), home=home) as command:
+        once(lambda: proctor("park", "a", home=home).status == 0)
+        once(tried.exists)
+        proctor("unpark", "a", home=home)
+        command.signal(signal.SIGKILL)
+        command.end()
+    gate.touch()
+    first = json.loads(tried.read_text().splitlines()[0])
+    with running("up", str(path), home=home):
+        once(told.exists)
+        assert json.loads(told.read_text().splitlines()[0]) == first
