@@ -17,6 +17,7 @@ import trio
 from bench import (
     agents,
     cold,
+    faces,
     fleet,
     growth,
     idle,
@@ -25,6 +26,7 @@ from bench import (
     ndjson,
     overhead,
     restart,
+    service,
     spans,
     spawn,
     sse,
@@ -84,6 +86,8 @@ def main() -> None:
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
         "Kept requests": lambda: table(store.results(chosen.requests, store.CALLERS, rounds)),
         "Spans": lambda: spans.table(spans.rows(200 * chosen.turns // 2, rounds)),
+        "Faces": lambda: faces.table(faces.rows(min(chosen.operations, faces.CALLS), faces.EVENTS, rounds)),
+        "Service": lambda: service.table(service.rows(service.RATE, chosen.seconds, 2 * chosen.seconds)),
         "Growth": lambda: growth.table(
             growth.rows(
                 {

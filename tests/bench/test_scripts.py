@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from bench import fleet, idle, longline, overhead, views, warm
+from bench import faces, fleet, idle, longline, overhead, service, views, warm
 from bench.contest import Contender, Stopwatch, Work, hold, table
 from bench.peers.entries import IDLERS, SERVER, crowds
 
@@ -129,3 +129,22 @@ def test_the_order_turns_from_round_to_round_and_ratios_are_taken_within_one() -
         "| w    | ours | **a**     |      2,000 |           3000.00 |        1.00 |              |",
         "| w    | ours | b         |      2,000 |           3000.00 |        0.50 | 0.20 to 1.00 |",
     ]
+
+
+def test_the_ways_to_trio_are_measured_in_calls_and_in_events() -> None:
+    calls, events = faces.rows(64, 300, 1)
+    assert {"Trio", "proctor.sync", "proctor.aio"} <= {*calls, *events}
+    assert all(seconds > 0 for seconds in (*calls.values(), *events.values()))
+    printed = faces.table((calls, events)).splitlines()
+    assert printed[0] == "| a call by | µs | more than in Trio |"
+    assert len(printed) == len(calls) + len(events) + 5
+
+
+def test_each_request_of_a_service_whose_agents_are_killed_has_an_end() -> None:
+    pytest.importorskip("fastapi")
+    found = service.rows(20, 1, 2)
+    for one in found.values():
+        assert (sum(one.replies.values()), one.lost) == (20, 0)
+        assert one.lateness
+    assert found["no agent asked"].replies == {404: 20}
+    assert service.table(found).count("\n") == 3

@@ -247,7 +247,7 @@ class Block(AbstractAsyncContextManager[T]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         block = self._block
         assert block is not None
         body, self._body = self._body, None
@@ -289,7 +289,7 @@ class Opened(Proxy[Any]):
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         assert self._block is not None
         return await self._block.__aexit__(kind, error, trace)
 

@@ -234,7 +234,7 @@ class Block(AbstractContextManager[T]):
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         block = self._block
         assert block is not None
         value: object = self._value
@@ -275,7 +275,7 @@ class Opened(Proxy[Any]):
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         assert self._block is not None
         return self._block.__exit__(kind, error, trace)
 
