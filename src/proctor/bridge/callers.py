@@ -24,6 +24,11 @@ GRACE = 5.0
 CHECK = 0.5
 """Seconds between two looks whether the loop of a coroutine is still there."""
 
+WORKERS = 100
+"""Plain functions of the caller that run at a time. They have threads of their own: some that hang must not take those of agents."""
+
+_LIMITER: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("proctor.bridge.workers")
+
 LOOP: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "proctor.bridge.loop", default=None
 )
@@ -52,9 +57,18 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     @wraps(function)
     async def called(*args: Any, **kwargs: Any) -> Any:
         # left when cancelled: a function that hangs must not hold up the agent
-        return await trio.to_thread.run_sync(partial(function, *args, **kwargs), abandon_on_cancel=True)
+        call = partial(function, *args, **kwargs)
+        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=_limiter())
 
     return called
+
+
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        _LIMITER.set(limiter := trio.CapacityLimiter(WORKERS))
+        return limiter
 
 
 class _LoopCall:
