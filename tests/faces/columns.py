@@ -131,7 +131,7 @@ CLASSES: tuple[Proxied, ...] = (
         home="agents",
         fields={"directory": "Path"},
         plain="leave kill delivery",
-        hidden="batch begin conduct is_fit taken",
+        hidden="batch begin conduct is_fit taken end_trace",
         items="AnyEvent",
         imports="from pathlib import Path",
     ),
