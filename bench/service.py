@@ -16,6 +16,7 @@ import importlib
 import time
 from collections import Counter
 from collections.abc import Mapping
+from importlib.util import find_spec
 from random import Random
 from typing import Any
 
@@ -90,7 +91,9 @@ async def measure(rate: int, seconds: float, kills: int, seed: int = 1, path: st
 
 
 def rows(rate: int, seconds: float, kills: int) -> dict[str, Found]:
-    """The service with its agents killed, and the loop without them."""
+    """The service with its agents killed, and the loop without them; nothing where FastAPI is not installed."""
+    if find_spec("fastapi") is None:
+        return {}
     return {
         f"{kills} agents killed": asyncio.run(measure(rate, seconds, kills)),
         "no agent asked": asyncio.run(measure(rate, seconds, 0, path="/none")),
@@ -99,6 +102,8 @@ def rows(rate: int, seconds: float, kills: int) -> dict[str, Found]:
 
 def table(found: Mapping[str, Found]) -> str:
     """One row for each."""
+    if not found:
+        return "FastAPI: not installed"
     heads = "requests|replies|without an end|ms, median|99 %|loop late, ms: 99 %|99.9 %|most"
     lines = [f"| | {heads.replace('|', ' | ')} |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
     for name, one in found.items():

@@ -138,7 +138,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     assert [*tables] == [
         "NDJSON", "Long lines", "Fleet", "Overhead", "Warm", "Commands", "Mailbox", "Starts", "Agents",
         "Restarts", "Events over HTTP", "Views of a fleet", "Idle",
-        "Kept requests", "Spans", "Growth",
+        "Kept requests", "Spans", "Faces", "Service", "Growth",
     ]  # fmt: skip
     missing = Counter(
         cell for rows in tables.values() for row in rows if "not installed" in row for cell in row
