@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proctor.actors.tracing.spans import TurnTrace
@@ -20,3 +22,18 @@ def begin_trace(prompt: str) -> TurnTrace | None:
     from proctor.actors.tracing.spans import TurnTrace
 
     return TurnTrace(prompt)
+
+
+@contextmanager
+def below_caller(headers: Mapping[str, Any]) -> Generator[None]:
+    """Have what is begun in the block stand below the span of a caller elsewhere, which the header `traceparent` names."""
+    if "traceparent" not in headers or "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry import context, propagate
+
+    token = context.attach(propagate.extract(headers))
+    try:
+        yield
+    finally:
+        context.detach(token)

@@ -28,6 +28,7 @@ from proctor.actors.runs import ask
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.serving.sessions import Sessions
 from tests.actors.far_end import Step, agent_of, write_script
+from tests.actors.gateways.http.serving import served
 
 STEPS: Sequence[Step] = (
     {"tool": "Bash", "input": {"command": "ls secret"}, "result": "a.txt"},
@@ -149,6 +150,20 @@ async def test_the_spans_of_other_faces_stand_below_their_callers(tmp_path: Path
     await trio.to_thread.run_sync(in_asyncio)
     tops = [parent for name, parent in memory.tree() if name.startswith("invoke_agent")]
     assert tops == ["plain", "asyncio"]
+
+
+async def test_a_turn_that_is_asked_for_over_http_stands_below_the_span_of_its_client(memory: Memory) -> None:
+    caller, above = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    headers = {"traceparent": f"00-{caller}-{above}-01"}
+    async with served() as server:
+        await server.client.post("/agents/a/turns", json={"prompt": "hello"}, headers=headers)
+        await server.client.post(
+            "/agents/a/turns", json={"prompt": "hello"}, headers={"traceparent": "nonsense"}
+        )
+    first, second = memory.named("invoke_agent")
+    assert first.parent is not None
+    assert (f"{first.parent.trace_id:032x}", f"{first.parent.span_id:016x}") == (caller, above)
+    assert second.parent is None
 
 
 @pytest.mark.parametrize("latest", [False, True])

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proctor.actors.errors import BadOption
 from proctor.actors.gateways.http.problems import Problem, problem, to_response
+from proctor.actors.tracing.tracing import below_caller
 from proctor.actors.web_server.connections import admit, admit_by_request
 from proctor.actors.web_server.listening import Endpoint
 
@@ -92,7 +93,8 @@ class AuthMiddleware:
         if authenticated:
             # Only now: the connection counts as authenticated, and leaves the limit for strangers.
             admit(scope)
-        await self._application(scope, receive, send if origin is None else _with_cors(origin, send))
+        with below_caller(headers):
+            await self._application(scope, receive, send if origin is None else _with_cors(origin, send))
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "")
