@@ -114,6 +114,7 @@ class Command:
         )
         self._reload.listeners.append(self._on_reload)
         self._asking: trio.Nursery | None = None
+        self._prompt_ended = trio.Event()
         self._follower = FleetFollower(
             self._narrator, names, self._show_line, self._on_tree_event, self._on_agent_events
         )
@@ -210,10 +211,14 @@ class Command:
         """Wait until the prompts have their ends, and what other terminals have sent, too."""
         is_shown = False
         while sup.ref.is_alive():
-            prompts, others = len(asking.child_tasks) - 1, self._requests_left(sup)
-            if not prompts and not others:
+            if len(asking.child_tasks) > 1:
+                # at once at the end of a prompt: nothing else is to delay the end of the command
+                with trio.move_on_after(_LOOK_SELDOM):
+                    await self._prompt_ended.wait()
+                continue
+            if not (others := self._requests_left(sup)):
                 return
-            if not prompts and not is_shown:
+            if not is_shown:
                 is_shown = True
                 text = f"the prompts are answered; {others} more request{'s' if others > 1 else ''} to be answered"
                 self._show_line(self._narrator.note(text))
@@ -293,6 +298,8 @@ class Command:
         # what the agent wrote during the turn must stand before its answer
         self._follower.drain()
         self._show_line(line)
+        ended, self._prompt_ended = self._prompt_ended, trio.Event()
+        ended.set()
 
     async def _until_ended(self, sup: Supervisor, idling: trio.CancelScope, scope: trio.CancelScope) -> None:
         ended = await sup.wait_stopped()
