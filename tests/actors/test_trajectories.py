@@ -25,9 +25,11 @@ from proctor.protocols import vocabulary as v
 from tests.actors.far_end import plan_of, played, write_script
 from tests.actors.recorded_runs import RecordedRun, recorded_runs
 from tests.clis.not_run import not_run
+from tests.docs.test_pages import blocks
 from tests.harnesses.wheels import NoWheel, wheel
 from tests.stories.agents import child
 
+PAGE = Path(__file__).parents[2] / "docs/reference/trajectories.md"
 FOLDERS = ("claude", "codex", "opencode", "opencode_serve", "acp")
 
 
@@ -298,6 +300,10 @@ async def test_a_trajectory_is_read_from_the_folder_of_a_run_that_has_just_ended
     ]
     at = datetime.fromisoformat(trajectory.steps[1].timestamp or "").timestamp()
     assert before - 1 <= at <= time.time() + 1
+    [code] = blocks(PAGE.read_text())
+    names: dict[str, Any] = {"folder": folder}
+    exec(code, names)  # noqa: S102  # the example of the page
+    assert names["data"] == trajectory.to_json()
     assert (trajectory.agent.name, trajectory.trajectory_id) == ("scripted", folder.name)
 
 

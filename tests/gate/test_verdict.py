@@ -121,6 +121,7 @@ def test_any_other_skip_is_bad_wherever_it_is(judge: Judge) -> None:
         ("only Linux tells", "Linux"),
         ("only root can give a file away", "root"),
         ("git is not installed", "git"),
+        ("no user namespaces", "namespaces"),
         (NO_NPM, "npm"),
         ("NOT RUN: npm ci failed with exit 1: no network", None),
         ("NOT RUN: codex-0.169.0 is not pinned for this machine", None),
@@ -131,7 +132,7 @@ def test_any_other_skip_is_bad_wherever_it_is(judge: Judge) -> None:
 def test_a_reason_holds_on_a_machine_that_lacks_the_one_thing_and_on_no_other(
     reason: str, lack: str | None
 ) -> None:
-    machines = [set[str](), *({each} for each in ("Linux", "root", "git", "npm"))]
+    machines = [set[str](), *({each} for each in ("Linux", "root", "git", "namespaces", "npm"))]
     excused = [lacks for lacks in machines if VERDICT["is_excused"](reason, lacks)]
     assert excused == ([] if lack is None else [{lack}])
 
@@ -141,7 +142,7 @@ def test_what_a_machine_lacks_is_looked_up_there(monkeypatch: pytest.MonkeyPatch
     own = {
         name for name, lacks in {"Linux": sys.platform != "linux", "root": os.geteuid() != 0}.items() if lacks
     }
-    assert VERDICT["lacking"]() == {"git", "npm", *own}
+    assert VERDICT["lacking"]() == {"git", "namespaces", "npm", *own}
 
 
 def test_the_reasons_are_those_that_tests_give() -> None:

@@ -238,6 +238,8 @@ OTHERWISE = {
     "docs/guides/use-with-asyncio.md": "programs of asyncio: tests/faces/test_guides.py",
     "docs/guides/use-in-scripts.md": "plain programs: tests/faces/test_guides.py",
     "docs/guides/testing.md": "needs pytest: test_fixtures",
+    "docs/guides/evaluate-agents.md": "needs Inspect: tests/harnesses",
+    "docs/reference/trajectories.md": "needs the folder of a run: tests/actors/test_trajectories.py",
     "docs/guides/share-an-opencode-server.md": "needs a server of OpenCode: tests/real/test_opencode_serve.py",
     "docs/guides/chat-api.md": "a client of a server that runs: tests/actors/gateways/openai",
     "docs/guides/serve-over-http.md": "serves without end: tests/actors/gateways/http",
