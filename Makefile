@@ -84,7 +84,8 @@ coverage: $(DEV_READY) ## the tests with branch coverage
 conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md and docs/requirements.md
 	$(PY) -m tests.conformance --workers $(WORKERS) $(PYTEST_ARGS)
 
-pages: $(DEV_READY) ## write both as a run in which every test passes would, and the reference; the next run of everything judges
+pages: $(DEV_READY) ## write both as a run in which every test passes would, the two generated faces and the reference; the next run of everything judges
+	$(PY) -m tests.faces
 	$(PY) -m tests.conformance --expected
 	$(PY) -m tests.reference
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from proctor.bridge import TrioThread, WrongFace, asyncio_face, pump, sync_face
+import proctor
+from proctor import sync
+from proctor.bridge import BridgeClosed, TrioThread, WrongFace, asyncio_face, pump, sync_face
 
 
 @pytest.fixture
@@ -252,3 +256,93 @@ def test_a_cancelled_reader_loses_nothing(thread: TrioThread) -> None:
         return [item async for item in stream]
 
     assert asyncio.run(main()) == [7]
+
+
+def test_the_failure_of_the_thread_ends_the_body_of_a_block() -> None:
+    thread = TrioThread().start()
+
+    def break_the_loop() -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with asyncio_face.Block(thread, as_is, Manager().open):
+            thread.soon(break_the_loop)
+            await asyncio.Event().wait()
+
+    with pytest.raises(BridgeClosed, match="the Trio thread failed") as caught:
+        asyncio.run(main())
+    assert isinstance(caught.value.__cause__, trio.TrioInternalError)
+
+
+@asynccontextmanager
+async def slow_to_open(steps: list[str]) -> AsyncGenerator[None]:
+    try:
+        await trio.sleep_forever()
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.05)
+        steps.append("cleaned up")
+
+
+def test_a_block_that_is_cancelled_while_it_opens_is_waited_for(thread: TrioThread) -> None:
+    steps: list[str] = []
+
+    async def main() -> None:
+        async with asyncio.timeout(0.02):
+            async with asyncio_face.Block(thread, as_is, slow_to_open, steps):
+                steps.append("body")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert steps == ["cleaned up"]
+    steps.clear()
+    with pytest.raises(TimeoutError), sync_face.timeout(0.02):
+        sync_face.Block(thread, as_is, slow_to_open, steps).__enter__()
+    assert steps == ["cleaned up"]
+
+
+def test_a_list_is_the_same_object_on_both_sides(thread: TrioThread) -> None:
+    found: list[object] = []
+
+    async def keep(given: list[str]) -> None:
+        found.append(given)
+
+    given = ["a"]
+    sync_face.call(thread, keep, given)
+    assert found[0] is given
+    sync_face.call(thread, keep, [sync.MemoryStore(), 1])
+    assert [type(one) for one in cast("list[object]", found[1])] == [proctor.MemoryStore, int]
+
+
+def test_a_scope_of_anyio_that_cancels_again_and_again_leaves_nothing_behind(thread: TrioThread) -> None:
+    scopes, steps = importlib.import_module("anyio"), list[str]()
+
+    async def main() -> None:
+        with scopes.move_on_after(0.02) as scope:
+            async with asyncio_face.Block(thread, as_is, slow_to_open, steps):
+                steps.append("body")
+        assert scope.cancelled_caught
+
+    asyncio.run(main())
+    sync_face.call(thread, trio.sleep, 0.1)
+    assert steps == ["cleaned up"]
+
+
+def test_a_second_interrupt_does_not_wait_for_the_clean_up(thread: TrioThread) -> None:
+    release = threading.Event()
+
+    async def stubborn() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(release.wait)
+
+    async def main() -> None:
+        call = asyncio.ensure_future(asyncio_face.call(thread, stubborn))  # noqa: TID251
+        for _ in range(2):
+            await asyncio.sleep(0.02)
+            call.cancel()
+        await call
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    release.set()

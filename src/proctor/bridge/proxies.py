@@ -36,18 +36,22 @@ class Proxy(Generic[T]):
 
 
 def unwrapped(value: Any) -> Any:
-    """The value as Trio has it: a proxy's target, also within tuples and lists, and the target's method for a proxy's."""
-    match value:
-        case Proxy():  # pyright: ignore[reportUnknownVariableType]
-            return value._target  # pyright: ignore
-        case MethodType(__self__=Proxy() as owner):  # pyright: ignore[reportUnknownVariableType]
-            return getattr(unwrapped(owner), value.__name__)
-        case tuple() if type(value) is tuple:  # pyright: ignore[reportUnknownArgumentType]
-            return tuple(map(unwrapped, value))  # pyright: ignore[reportUnknownArgumentType]
-        case list():
-            return [*map(unwrapped, value)]  # pyright: ignore[reportUnknownArgumentType]
-        case _:
-            return value
+    """The value as Trio has it: a proxy's target, also within tuples and lists, and the target's method for a proxy's.
+
+    Anything else is the same object there: a message may be a list that its receiver changes.
+    """
+    if _is_proxy(value):
+        return value._target  # pyright: ignore[reportPrivateUsage]
+    if type(value) is MethodType and _is_proxy(value.__self__):
+        return getattr(unwrapped(value.__self__), value.__name__)
+    items: Any = value
+    if type(value) in (list, tuple) and any(map(_is_proxy, items)):
+        return type(items)(map(unwrapped, items))
+    return value
+
+
+def _is_proxy(value: object) -> bool:
+    return isinstance(value, Proxy)
 
 
 def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
