@@ -134,6 +134,42 @@ async def test_a_held_session_has_the_spans_of_a_run(tmp_path: Path, memory: Mem
     assert len(memory.named("execute_tool")) == 2
 
 
+async def test_requests_with_a_key_and_queued_ones_stand_below_their_callers(
+    tmp_path: Path, memory: Memory
+) -> None:
+    agent = agent_of(tmp_path, STEPS, permission="allow")
+    async with proctor.open_supervisor([agent], store=proctor.MemoryStore()) as sup:
+        with trace.get_tracer("test").start_as_current_span("kept"):
+            await sup.agent("a").ask("one", key="order-1")
+        with trace.get_tracer("test").start_as_current_span("queued"):
+            receipt = await sup.agent("a").queue("two")
+        await receipt.answer()
+    tops = [parent for name, parent in memory.tree() if name.startswith("invoke_agent")]
+    assert tops == ["kept", "queued"]
+    assert len(memory.named("execute_tool")) == 2
+
+
+async def test_a_request_that_is_sent_again_after_a_crash_is_one_trace(
+    tmp_path: Path, memory: Memory
+) -> None:
+    steps: Sequence[Step] = (
+        {"turn": "after", "incarnation": 2},
+        {"reply": "Done."},
+        {"turn": "before"},
+        {"tool": "Bash", "input": {"command": "ls"}, "result": "a"},
+        {"fault": "crash@once"},
+        {"reply": "never"},
+    )
+    agent = agent_of(tmp_path, steps, permission="allow", on_crash="retry")
+    async with proctor.open_supervisor([agent]) as sup:
+        answer = await sup.agent("a").ask("hi", timeout=60)
+    assert answer.outcome == "ok"
+    [turn] = memory.named("invoke_agent")
+    assert turn.status.status_code is StatusCode.UNSET
+    below = [name.split()[0] for name, parent in memory.tree() if parent == turn.name]
+    assert below == ["chat", "execute_tool", "chat", "chat"]
+
+
 async def test_the_spans_of_other_faces_stand_below_their_callers(tmp_path: Path, memory: Memory) -> None:
     def plainly() -> None:
         with trace.get_tracer("test").start_as_current_span("plain"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -40,10 +41,17 @@ def wheel(name: str) -> Path:
 def _fetch(requirement: str) -> None:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     # of a Python that is new enough for all of them, whichever runs the tests
-    options = ["--only-binary=:all:", "--python-version=3.13", f"--dest={FOLDER}", requirement]
-    try:
-        done = subprocess.run([*pip, *options], capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise NoWheel(f"pip has not brought {requirement} within {SECONDS} s") from None
-    if done.returncode != 0:
-        raise NoWheel(f"pip cannot bring {requirement}: {done.stderr.strip().splitlines()[-1:]}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # elsewhere, then renamed: of several workers of pytest none finds half a wheel
+    with tempfile.TemporaryDirectory(dir=FOLDER) as part:
+        options = ["--only-binary=:all:", "--python-version=3.13", f"--dest={part}", requirement]
+        try:
+            done = subprocess.run(
+                [*pip, *options], capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise NoWheel(f"pip has not brought {requirement} within {SECONDS} s") from None
+        if done.returncode != 0:
+            raise NoWheel(f"pip cannot bring {requirement}: {done.stderr.strip().splitlines()[-1:]}")
+        for fetched in Path(part).iterdir():
+            fetched.replace(FOLDER / fetched.name)
