@@ -14,7 +14,8 @@ import trio
 
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Hang, Text, Tool
-from tests.proctor.command import ROOT
+from tests.proctor.command import ROOT, once, proctor, running
+from tests.proctor.command import Terminal as At
 from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome, until
 
@@ -73,15 +74,8 @@ async def test_a_question_is_answered_and_a_killed_host_goes_on_from_other_termi
     messages_api.play(touch, Text("touched"), Hang(Text("never finished"), after=1), Text("went on"))
     terminal = Terminal(tmp_path)
     (tmp_path / "runtime").mkdir(mode=0o700)
-    values = {
-        "executable": str(claude_cli.path),
-        "cwd": str(claude_home.work),
-        "env": [f"{name}={value}" for name, value in claude_home.environment.items()],
-    }
-    texts = {key: json.dumps(value) for key, value in values.items()}
-    (tmp_path / "fleet.toml").write_text(
-        FLEET.format(**texts) + "[[agents]]\nkind = 'scripted'\nname = 'stays'\nscript = 's.ndjson'\n"
-    )
+    stays = "[[agents]]\nkind = 'scripted'\nname = 'stays'\nscript = 's.ndjson'\n"
+    (tmp_path / "fleet.toml").write_text(fleet_of(claude_cli, claude_home) + stays)
     (tmp_path / "s.ndjson").write_text('{"reply": "x"}\n')
     try:
         await terminal.run("up", "-d")
@@ -107,6 +101,51 @@ async def test_a_question_is_answered_and_a_killed_host_goes_on_from_other_termi
         for fleet in json.loads(await terminal.run("ls", "-o", "json")):
             os.kill(fleet["pid"], signal.SIGKILL)
     assert claude_home.leftovers() == []
+
+
+def fleet_of(cli: Cli, home: ClaudeHome) -> str:
+    """A fleet file with the agent `fixer`."""
+    values = {
+        "executable": str(cli.path),
+        "cwd": str(home.work),
+        "env": [f"{name}={value}" for name, value in home.environment.items()],
+    }
+    return FLEET.format(**{key: json.dumps(value) for key, value in values.items()})
+
+
+@newest_claude
+async def test_a_person_attaches_to_an_agent_allows_what_it_asks_and_steers_it(
+    claude_cli: Cli, messages_api: MessagesApi, claude_home: ClaudeHome, tmp_path: Path
+) -> None:
+    touch = Tool("Bash", {"command": "touch made.txt", "description": "x"})
+    messages_api.play(touch, Text("touched"), Text("and steered"))
+    path = tmp_path / "fleet.toml"
+    path.write_text(fleet_of(claude_cli, claude_home).replace('prompt = "Touch the file."\n', ""))
+
+    def attached() -> str:
+        with running("up", str(path), home=tmp_path) as command:
+            once(lambda: " idle " in proctor("ps", home=tmp_path).out)
+            with At(["attach", "fixer"], tmp_path) as person:
+                person.until("/help shows")
+                person.press("Touch the file.\n")
+                person.until("? Bash: touch made.txt")
+                # while it waits: taken in with the result of the tool, or a turn of its own behind it
+                person.press("/steer And say so.\n")
+                person.press("y\n")
+                person.until("touched")
+                person.until("completed")
+                person.press("\x04")
+                assert person.end() == 0
+            command.signal(signal.SIGTERM)
+            command.end()
+        return person.shown
+
+    # in a thread: the model is served here
+    shown = await trio.to_thread.run_sync(attached)
+    assert (claude_home.work / "made.txt").exists()
+    assert any(text in shown for text in ("taken into the running turn", "queued"))
+    assert any("And say so." in repr(request.body) for request in messages_api.scripted)
+    await until(lambda: claude_home.leftovers() == [], within=60)
 
 
 def streamed(folder: Path) -> str:
