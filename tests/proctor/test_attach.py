@@ -134,8 +134,7 @@ def test_an_agent_is_followed_from_its_last_turn_spoken_to_answered_and_left(own
         assert "of old" not in terminal.until("All is well, the last one")
         assert "> the last one" in terminal.shown
         terminal.press("and now?\n")
-        terminal.until("queued")
-        terminal.until("All is well, and now?")
+        assert "queued" in terminal.until("All is well, and now?")
         terminal.press("\x04")
         assert terminal.end() == 0
     with Terminal(["attach", "asks"], own.home) as terminal:
@@ -168,8 +167,7 @@ def test_leaving_ends_no_turn_and_a_turn_is_interrupted_by_its_word(own: Up) -> 
         own("start", "hangs")
         terminal.until("hangs is back: ")
         own("send", "hangs", "again")
-        terminal.until("> again")
-        terminal.until("I begin.")
+        assert "> again" in terminal.until("I begin.")
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.end() == 128 + signal.SIGTERM
     assert own.state("hangs") == "working"

@@ -132,8 +132,7 @@ async def test_a_person_attaches_to_an_agent_allows_what_it_asks_and_steers_it(
                 # while it waits: taken in with the result of the tool, or a turn of its own behind it
                 person.press("/steer And say so.\n")
                 person.press("y\n")
-                person.until("touched")
-                person.until("completed")
+                assert "touched" in person.until("completed")
                 person.press("\x04")
                 assert person.end() == 0
             command.signal(signal.SIGTERM)
