@@ -77,6 +77,17 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print(sync.ask(AGENT, "after").text, flush=True)
 """
 
+AFTER_THE_MAIN_THREAD = """
+def work():
+    threading.main_thread().join()
+    for _ in range(3):
+        text = sync.ask(AGENT, "from a thread that goes on").text
+    print(text, flush=True)
+
+sync.ask(AGENT, "first")
+threading.Thread(target=work).start()
+"""
+
 IN_A_WORKER = """
 def work():
     print(sync.ask(AGENT, "from a worker").text, flush=True)
@@ -124,7 +135,9 @@ def ended(program: subprocess.Popen[str], before: set[int]) -> tuple[int, str, s
     return program.returncode, out, err
 
 
-@pytest.mark.parametrize(("program", "status"), [(LEFT_OPEN, 0), (RAISES, 3), (IN_A_WORKER, 0)])
+@pytest.mark.parametrize(
+    ("program", "status"), [(LEFT_OPEN, 0), (RAISES, 3), (IN_A_WORKER, 0), (AFTER_THE_MAIN_THREAD, 0)]
+)
 def test_the_end_of_the_program_stops_its_agents(start: Start, program: str, status: int) -> None:
     before = sleepers()
     code, out, err = ended(start(program), before)

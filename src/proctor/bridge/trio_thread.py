@@ -4,7 +4,7 @@ Guarantees:
   a call that was accepted ends exactly once, in `done`, on every path: also when its thread stops or fails
   a call runs in a copy of its caller's context variables, and what it changed in them can be applied to the caller's (`Job.apply`)
   `close` ends everything in order: blocks that are open are left, so supervisors stop their children by their own rules
-  the end of the main thread closes every open thread, so that the interpreter's exit waits for no runtime and leaves no process
+  the end of the program closes every open thread, so that the interpreter's exit waits for no runtime and leaves no process
 
 Not here: waiting for a call, which each face does in its own way.
 """
@@ -239,9 +239,9 @@ EXIT = 60.0
 
 
 class _Keeper:
-    """Closes the open threads when the main thread has ended.
+    """Closes the open threads when the main thread has ended, and all others that are not daemons.
 
-    By a thread that waits for the main one: handlers of `atexit` come too late, because nothing that is being stopped can start a thread
+    By a thread that waits for them: handlers of `atexit` come too late, because nothing that is being stopped can start a thread
     then. A fork has threads of its own, and therefore a keeper of its own.
     """
 
@@ -279,6 +279,9 @@ class _Keeper:
 
     def _wait(self) -> None:
         threading.main_thread().join()
+        # Not before the other threads that the interpreter waits for: they may be using it still.
+        while (other := next(filter(_holds_the_exit, threading.enumerate()), None)) is not None:
+            other.join()
         with self._lock:
             left = [*self._threads]
         for thread in left:
@@ -288,6 +291,11 @@ class _Keeper:
                 thread.close(EXIT)
             except TimeoutError:
                 return  # the guard of each agent kills it when this process is gone
+
+
+def _holds_the_exit(thread: threading.Thread) -> bool:
+    own = (threading.main_thread(), threading.current_thread())
+    return not thread.daemon and thread.is_alive() and thread not in own
 
 
 KEEPER = _Keeper()
