@@ -175,6 +175,11 @@ def test_the_asyncio_face_names_the_face_to_use_elsewhere(thread: TrioThread) ->
         asyncio_face.call(thread, failing).send(None)
 
 
+def test_a_thread_that_was_not_started_says_so() -> None:
+    with pytest.raises(BridgeClosed, match="the Trio thread was not started"):
+        sync_face.call(TrioThread(), failing)
+
+
 def test_a_thread_cannot_close_itself(thread: TrioThread) -> None:
     async def close() -> None:
         thread.close()

@@ -77,6 +77,19 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print(sync.ask(AGENT, "after").text, flush=True)
 """
 
+FORKED_IN_A_BLOCK = """
+with sync.open_supervisor([AGENT]) as sup, sup.agent("a").stream("go") as turn:
+    next(turn)
+    if (child := os.fork()) == 0:
+        try:
+            for event in turn:
+                pass
+        except sync.BridgeClosed as error:
+            sys.exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    print(turn.finish().text, flush=True)
+"""
+
 AFTER_THE_MAIN_THREAD = """
 def work():
     threading.main_thread().join()
@@ -116,7 +129,8 @@ def start(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
         path = tmp_path / "program.py"
         path.write_text(HEAD + program)
         env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
-        argv = [sys.executable, str(path)]
+        # from Python 3.12 on a fork of a program with threads warns
+        argv = [sys.executable, "-W", "ignore:This process:DeprecationWarning", str(path)]
         return subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return started
@@ -155,6 +169,11 @@ def test_ctrl_c_stops_the_agents_in_order_and_ends_the_program(start: Start, pro
     code, _, err = ended(running, before)
     assert code == -signal.SIGINT
     assert err.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_a_fork_within_a_block_leaves_it_to_its_parent(start: Start) -> None:
+    code, out, err = ended(start(FORKED_IN_A_BLOCK), sleepers())
+    assert (code, out, err) == (0, "Hello! You said: go\n", "")
 
 
 def test_a_fork_has_a_trio_thread_of_its_own(start: Start) -> None:

@@ -144,6 +144,7 @@ class Stream(Proxy[Any], Generic[T]):
             self._loop, self._unread = running_loop(), deque()
             self._pump = _context(self._loop).run(Pump, self._thread, self._target, self._wake)
         pump = self._pump
+        self._thread.check_process()
         while not pump.is_ready:
             self._future = self._loop.create_future()
             pump.waiting = True
@@ -165,7 +166,7 @@ class Stream(Proxy[Any], Generic[T]):
     async def stop_reading(self) -> None:
         """Stop the task that reads ahead, and wait for its end. What has come can still be read. Nothing happens the second time."""
         pump = self._pump
-        if pump is None:
+        if pump is None or not self._thread.is_ours:
             return
         if pump.ended is None:
             pump.cancel()
@@ -250,6 +251,8 @@ class Block(AbstractAsyncContextManager[T]):
     ) -> bool | None:
         block = self._block
         assert block is not None
+        if not block.thread.is_ours:  # a fork that unwinds: the block is its parent's
+            return None
         body, self._body = self._body, None
         value: object = self._value
         if isinstance(value, Stream):

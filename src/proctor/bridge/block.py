@@ -29,7 +29,7 @@ class HostedBlock:
         """Whether its body has ended."""
         self.thrown: BaseException | None = None
         """The error of the body."""
-        self._thread = thread
+        self.thread = thread
         self._manager = manager
         self._entered: Done | None = entered
         self._ended = ended
@@ -40,7 +40,7 @@ class HostedBlock:
     def leave(self, error: BaseException | None) -> None:
         """Leave the manager, with the error of the body. From any thread."""
         self.thrown, self.is_left = error, True
-        self._thread.soon(self._left.set)
+        self.thread.soon(self._left.set)
 
     def cancel(self, reason: str) -> None:
         """Cancel the task of the manager, whose body has been cancelled. From any thread."""

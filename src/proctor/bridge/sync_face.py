@@ -154,6 +154,7 @@ class Stream(Proxy[Any], Generic[T]):
             self._unread, self._news = deque(), threading.Semaphore(0)
             self._pump = Pump(self._thread, self._target, self._wake)
         pump = self._pump
+        self._thread.check_process()
         while not pump.is_ready:
             pump.waiting = True
             # Looked at again: the pump may have put something there before it could see the flag.
@@ -175,7 +176,7 @@ class Stream(Proxy[Any], Generic[T]):
     def stop_reading(self) -> None:
         """Stop the task that reads ahead, and wait for its end. What has come can still be read. Nothing happens the second time."""
         pump = self._pump
-        if pump is None:
+        if pump is None or not self._thread.is_ours:
             return
         if pump.ended is None:
             pump.cancel()
@@ -237,6 +238,8 @@ class Block(AbstractContextManager[T]):
     ) -> bool | None:
         block = self._block
         assert block is not None
+        if not block.thread.is_ours:  # a fork that unwinds: the block is its parent's
+            return None
         value: object = self._value
         if isinstance(value, Stream):
             value.stop_reading()  # pyright: ignore[reportUnknownMemberType]

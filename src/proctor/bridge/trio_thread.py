@@ -108,7 +108,7 @@ class TrioThread:
     @property
     def is_open(self) -> bool:
         """Whether it accepts calls, in this process."""
-        return self._open and self._pid == os.getpid()
+        return self._open and self.is_ours
 
     def start(self) -> Self:
         """Start it, and return when it accepts calls. Raises RuntimeError the second time."""
@@ -130,7 +130,7 @@ class TrioThread:
         """
         if threading.current_thread() is self._thread:
             raise WrongFace("a TrioThread cannot close itself: close it from another thread")
-        if self._thread is None or self._pid != os.getpid():
+        if self._thread is None or not self.is_ours:
             return
         self.request_stop()
         self._thread.join(timeout)
@@ -168,7 +168,8 @@ class TrioThread:
 
     def soon(self, fn: Callable[..., object], *args: Any) -> None:
         """Call `fn(*args)` in the Trio thread; nothing happens where that has ended."""
-        if self._token is not None:
+        # a fork shares the parent's wake-up socket, and must not write to it
+        if self._token is not None and self.is_ours:
             with contextlib.suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(fn, *args)
 
@@ -177,15 +178,24 @@ class TrioThread:
     ) -> Job:
         """Run `fn()` in the Trio thread; `done(outcome)` is called there once. Raises `BridgeClosed`."""
         job = Job(self, done, fn, contextvars.copy_context() if context is None else context)
-        if self._pid != os.getpid():
-            text = f"it belongs to the process {self._pid}; this one is a fork of that and opens its own"
-            raise BridgeClosed(text)
+        self.check_process()
         with self._lock:
             if not self._open:
                 raise self._closed()
             self._pending.add(job)
         self.soon(self._spawn, job)
         return job
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a thread of this process. One of the parent of a fork does not exist here: nothing of it can be waited for."""
+        return self._pid == os.getpid()
+
+    def check_process(self) -> None:
+        """Raise `BridgeClosed` in a fork of its process."""
+        if not self.is_ours:
+            text = f"it belongs to the process {self._pid}; this one is a fork of that and opens its own"
+            raise BridgeClosed(text)
 
     def forget(self, job: Job) -> bool:
         """Take a call off the list of those that have not ended; whether it was there."""
@@ -228,7 +238,8 @@ class TrioThread:
             self._nursery = None
 
     def _closed(self) -> BridgeClosed:
-        why = "was closed" if self.error is None else f"failed: {self.error!r}"
+        why = "was closed" if self._thread is not None else "was not started"
+        why = why if self.error is None else f"failed: {self.error!r}"
         closed = BridgeClosed(f"the Trio thread {why}")
         closed.__cause__ = self.error
         return closed
