@@ -39,6 +39,7 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, UnsupportedAttachment
 from proctor.runtime.processes import ProcessError
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.trio_only import check_in_trio
 
 T = TypeVar("T")
 
@@ -104,6 +105,7 @@ async def stream(
     `limits` are the budgets that bound it (None: those of the account book around this task); it waits for room in them,
     and not at all for a spent one where `parks` is False.
     """
+    check_in_trio("proctor.ask")
     request = Request.make(prompt, timeout, schema, payloads)
     refuse_unsupported(plan, request.attachments)
     limits = run_limits(plan) if limits is None else limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -34,7 +35,7 @@ from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.segments import read_raw_frame
 from proctor.actors.structured.payloads import Payload
-from proctor.actors.tracing.tracing import begin_trace
+from proctor.actors.tracing.tracing import TRACER, begin_trace
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
@@ -153,7 +154,8 @@ class Agent:
         """Give it a request that is made already, and return the turn that it is served in. For what stands between a caller and
         the agent; others use `ask` and `stream`. A restart is waited out. Raises as `ask` does."""
         # here, in the task of the caller: its span is the parent
-        pending.trace = pending.trace or begin_trace(pending.text)
+        if TRACER in sys.modules:
+            pending.trace = pending.trace or begin_trace(pending.text)
         # the deadline counts from the call, so it covers the wait for a restart and for the mailbox
         with trio.move_on_at(pending.ends):
             try:

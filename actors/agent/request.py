@@ -19,7 +19,6 @@ from proctor.actors.process.ends import delivery_of
 from proctor.actors.structured.payloads import Payload, attachments_of
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import Prompt
-from proctor.runtime.trio_only import check_in_trio
 
 if TYPE_CHECKING:
     from proctor.actors.store.journal import Journal
@@ -74,7 +73,6 @@ class Request:
         payloads: Sequence[Payload] = (),
     ) -> Self:
         """Check what a caller gave. Raises `BadOption`, and `UnsupportedPayload` for a payload of an unknown type."""
-        check_in_trio("proctor.ask")
         # a plain text alone needs no table of rules: each prompt passes here
         is_text = isinstance(prompt, str)  # pyright: ignore[reportUnnecessaryIsInstance]
         plain = is_text and prompt.isascii() and "\0" not in prompt and prompt.strip()

@@ -186,6 +186,7 @@ class Pool(_Runner):
         payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `proctor.stream`, in a slot of the pool, which is given back when the block is left."""
+        check_in_trio("proctor.Pool")
         request, plan = Request.make(prompt, timeout, schema, payloads), plan_of(agent)
         refuse_unsupported(plan, request.attachments)
         limits = run_limits(plan, self.book)

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from proctor.actors.tracing.spans import TurnTrace
 
 
+TRACER = "opentelemetry.trace"
+"""The module that a program which traces has imported; without it no prompt comes here."""
+
+
 def begin_trace(prompt: str) -> TurnTrace | None:
     """The trace of a request that is made now, below the current span; None where the program has set no tracer provider."""
-    api = sys.modules.get("opentelemetry.trace")
+    api = sys.modules.get(TRACER)
     if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
         return None
     from proctor.actors.tracing.spans import TurnTrace
@@ -27,7 +31,7 @@ def begin_trace(prompt: str) -> TurnTrace | None:
 @contextmanager
 def below_caller(headers: Mapping[str, Any]) -> Generator[None]:
     """Have what is begun in the block stand below the span of a caller elsewhere, which the header `traceparent` names."""
-    if "traceparent" not in headers or "opentelemetry.trace" not in sys.modules:
+    if "traceparent" not in headers or TRACER not in sys.modules:
         yield
         return
     from opentelemetry import context, propagate

@@ -15,10 +15,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
 import proctor
+from proctor.actors.tracing.tracing import TRACER
 from tests.actors.far_end import Step, agent_of
 from tests.house.tree import ROOT
 
@@ -103,8 +105,11 @@ def bound(what: str) -> int:
     return int(found[1])
 
 
-async def test_a_prompt_takes_the_way_that_the_page_draws(tmp_path: Path) -> None:
+async def test_a_prompt_takes_the_way_that_the_page_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = Trace()
+    monkeypatch.delitem(sys.modules, TRACER, raising=False)  # other tests trace
     async with proctor.open_supervisor([agent_of(tmp_path, SCRIPT)]) as sup:
         agent = sup.agent("a")
         await agent.ask("first")  # what is made once, for the first request

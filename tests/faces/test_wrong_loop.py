@@ -38,7 +38,7 @@ async def asked(timeout: float | None = None) -> proctor.Answer:
         ("proctor.open_supervisor", lambda: entered(proctor.open_dynamic_supervisor())),
         ("open_supervisor", lambda: entered(proctor.runtime.open_supervisor())),
         ("proctor.connect", lambda: entered(proctor.connect())),
-        ("proctor.ask", lambda: proctor.Pool("p").run(AGENT, "hi")),
+        ("proctor.Pool", lambda: proctor.Pool("p").run(AGENT, "hi")),
         ("proctor.Pool", lambda: entered(proctor.Pool("p").slot())),
         ("proctor.Pool", lambda: proctor.Pool("p").serve()),
         ("proctor.Pools", lambda: proctor.Pools().serve()),
