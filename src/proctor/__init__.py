@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from proctor.actors.agent.states import Status as Status
     from proctor.actors.agent.stored_requests import KeyReused as KeyReused
     from proctor.actors.agent.turn import Turn as Turn
+    from proctor.actors.batch.batch import Batch as Batch
+    from proctor.actors.batch.batch import BatchProgress as BatchProgress
+    from proctor.actors.batch.batch import batch as batch
+    from proctor.actors.batch.results import BatchCheck as BatchCheck
+    from proctor.actors.batch.results import BatchResult as BatchResult
+    from proctor.actors.batch.results import BatchTimes as BatchTimes
+    from proctor.actors.batch.results import BatchTry as BatchTry
+    from proctor.actors.batch.results import load_results as load_results
+    from proctor.actors.batch.tasks import BatchTask as BatchTask
+    from proctor.actors.batch.tasks import TaskFaults as TaskFaults
+    from proctor.actors.batch.tasks import load_tasks as load_tasks
     from proctor.actors.client.connection import HostError as HostError
     from proctor.actors.client.connection import NoSuchFleet as NoSuchFleet
     from proctor.actors.client.fleet import Change as Change
@@ -183,6 +194,9 @@ _NAMES: Mapping[str, str] = {
     "proctor.actors.agent.states": "Status",
     "proctor.actors.agent.stored_requests": "KeyReused",
     "proctor.actors.agent.turn": "Turn",
+    "proctor.actors.batch.batch": "Batch BatchProgress batch",
+    "proctor.actors.batch.results": "BatchCheck BatchResult BatchTimes BatchTry load_results",
+    "proctor.actors.batch.tasks": "BatchTask TaskFaults load_tasks",
     "proctor.actors.client.connection": "HostError NoSuchFleet",
     "proctor.actors.client.fleet": "Change RemoteAgent RemoteApproval RemoteFleet connect",
     "proctor.actors.client.problems": "RemoteError",

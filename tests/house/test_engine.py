@@ -17,6 +17,7 @@ ROOTS = {"Exception", "BaseException", "ProcessError", "AgentError", "ProtocolEr
 LOCKS = {"Lock", "RLock", "StrictFIFOLock", "Semaphore", "Condition"}
 # the files that may have a lock, which orders writers or callers, and never data
 ORDERED = {
+    "actors/batch/results.py": "one line of a file of results at a time",
     "actors/process/start_slots.py": "one agent opens its files in a pass of the loop",
     "actors/tools/toolsocket.py": "one message to a client at a time",
     "actors/serving/sessions.py": "one call of a session at a time",

@@ -30,6 +30,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("actors/web_server/server.py", "_Connections._connection"): "a client's bytes: what they break in Hypercorn ends their connection, not the server",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
     ("actors/agent/stored_requests.py", "_kept_requests"): "the same",
+    ("actors/batch/batch.py", "_Work.run"): "raised from the iterator, in the task that reads the results",
     ("actors/serving/providers.py", "_carry"): "a model of the caller's own: its error is the response's",
     ("actors/serving/providers.py", "_relayed"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/bridge/trio_thread.py", "Job.run"): "a call from another thread: raised there",
