@@ -19,7 +19,7 @@ from tests.proctor import command
 from tests.tables import each_row
 
 COMMANDS = (
-    "run, up, web, config, doctor, record, replay, runs, show, cost, resume, service, setup, health, serve, "
+    "run, up, web, config, doctor, record, replay, runs, show, cost, bench, resume, service, setup, health, serve, "
     + ", ".join(VERBS)
 )
 KINDS = "claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE"

@@ -22,6 +22,7 @@ from proctor.cli import version_line
 from proctor.cli.exit_status import FAILED, OK, USAGE
 from proctor.cli.loading import loading
 from proctor.cli.parameters import (
+    BenchOptions,
     DoctorOptions,
     Flag,
     OutputFormat,
@@ -59,6 +60,7 @@ Examples:
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
   proctor runs
+  proctor bench tasks.jsonl --agents claude,codex
   proctor doctor
   proctor setup --dry-run
   proctor serve --agents claude,codex --root ~/projects
@@ -158,6 +160,7 @@ def build_app() -> App:
         runs,
         show,
         cost,
+        bench,
         resume,
         service,
         setup,
@@ -424,6 +427,32 @@ def cost(
         from proctor.cli.commands.runs import cost_command
 
     return cost_command(by, options)
+
+
+def bench(tasks: str, /, *results: str, options: BenchOptions = BenchOptions()) -> int:
+    """Give tasks to agents, score their work, and print a table; bench compare A.jsonl B.jsonl compares two files of results.
+
+    A benchmark that was cut short goes on with the same command: what is in the file of results is not run again.
+
+    Parameters
+    ----------
+    tasks
+        The file of tasks (JSON Lines), or the word compare.
+    results
+        After compare: two files of results, or one to compare its agents.
+    """
+    with loading():
+        from proctor.cli.commands.bench import bench_command, compare_command
+
+    if tasks == "compare":
+        if len(results) not in (1, 2):
+            complain("compare takes one file of results or two (see proctor bench --help)")
+            return USAGE
+        return compare_command(results, json=options.json)
+    if results:
+        complain(f"too many words: {' '.join(map(repr, results))} (see proctor bench --help)")
+        return USAGE
+    return bench_command(tasks, options)
 
 
 def resume(run: str, prompt: str | None = None, /, *, options: RunOptions = RunOptions()) -> int:

@@ -89,6 +89,34 @@ class RunsOptions(SelectionOptions):
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
+class BenchOptions:
+    """The flags of `proctor bench`."""
+
+    agents: Texts = ()
+    """The agents, with commas between them: kinds as proctor run takes them, or names of the fleet file. Default: all of the fleet file. Can be repeated."""
+    fleet: str | None = None
+    """A fleet file (TOML) whose agents can be named, with the options that they have there."""
+    limit: int = 4
+    """How many attempts may run at a time."""
+    repeat: int = 1
+    """How often each agent gets each task."""
+    budget: float | None = None
+    """Dollars for the whole benchmark; once they are spent no attempt begins."""
+    output: Annotated[str | None, Parameter(name=("--output", "-o"))] = None
+    """The file of results, which a command that was cut short continues. Default: TASKS with the suffix .results.jsonl."""
+    keep: Literal["none", "failed", "all"] = "none"
+    """Which workspaces stay: of no attempt, of those that scored less than 1, or of all."""
+    permission: Literal["deny", "allow"] = "deny"
+    """Policy for tool permission requests of agents that are named by their kind."""
+    env: Texts = ()
+    """NAME passes a variable to those agents, NAME=VALUE sets it. Can be repeated."""
+    home: Annotated[Literal["user", "private"], option("home")] = "user"
+    json: Flag = False
+    """Write the table as JSON."""
+
+
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
 class DoctorOptions:
     """The flags of `proctor doctor`."""
 
