@@ -136,6 +136,13 @@ CLASSES: tuple[Proxied, ...] = (
         imports="from pathlib import Path",
     ),
     Proxied(
+        source=proctor.Batch,
+        home="agents",
+        plain="stop progress",
+        items="BatchResult",
+        imports="from proctor import BatchResult",
+    ),
+    Proxied(
         source=proctor.Receipt,
         home="agents",
         hidden="finish",
@@ -306,6 +313,7 @@ WRITTEN: Mapping[str, str] = {
     "tool": "specs",
     "Hook": "specs",
     "policy": "specs",
+    "batch": "agents",
     "pool_spec": "serving",
     "TrioThread": "",
     "timeout": "",
@@ -345,16 +353,16 @@ def known() -> set[str]:
 
 DATA = """
 AccountBook Actor ActorExited AgentError Answer Answered AnyEvent ApprovalRequested ApprovalWithdrawn AskInterrupted AskNotSent
-AskTimeout Backoff BadOption BinaryPayload Budget BudgetExceeded CallTimeout Change ChildSpec Completion CompletionError
+AskTimeout Backoff BadOption BatchCheck BatchProgress BatchResult BatchTask BatchTimes BatchTry BinaryPayload Budget BudgetExceeded CallTimeout Change ChildSpec Completion CompletionError
 CompletionRequest ContextMissing Crash Delivery Exit ExitStatus Exited Expected Fate File FilePayload Garbled GreetingTimeout
 HookCalled HookResult HostError InvalidSpec JsonPayload KeyReused Killed LimitReached MaxChildren MaxRestartsExceeded MaybeExecuted
 McpServer Misplaced NoProc NoSuchFleet NoSuchProvider Normal NotExecutable NotExecuted NotInstalled Notice Notify Output PoolClosed
 PoolFull PoolStatistics PoolTimeout Port Probe Profile ProviderError RecordingFailed RemoteError RequestWithdrawn
 ResourceUnavailable Retry Retrying Rule Schema SchemaUnmet ServerLost SessionBusy SessionOwned SessionTimeout SessionsClosed
 SessionsFull Shutdown SpecOptions StartError StartKilled StartRefused Started Status Steered StoreBackend StoreError StoreInUse
-Text TextDelta Thinking Tool ToolCall ToolContext ToolRequested ToolResult TransportMisuse TurnEnded TurnStarted Unrecognized
+TaskFaults Text TextDelta Thinking Tool ToolCall ToolContext ToolRequested ToolResult TransportMisuse TurnEnded TurnStarted Unrecognized
 Unresponsive UnsupportedPayload Usage Validator Verdict VersionCheckFailed Violation Warm WouldDeadlock check_childspecs
-dynamic_supervisor_spec opencode_server process schema_of schema_tools supervisor_spec
+dynamic_supervisor_spec load_results load_tasks opencode_server process schema_of schema_tools supervisor_spec
 """
 
 

@@ -71,6 +71,47 @@ from proctor.actors.tools.tools import tool as _tool
 from proctor.protocols.vocabulary import ApprovalRequested, HookCalled
 """
 
+BATCH = '''
+
+def batch(
+    tasks: Iterable[BatchTask],
+    agents: ChildSpec | Plan | Sequence[ChildSpec | Plan],
+    *,
+    limit: int = 4,
+    repeat: int = 1,
+    results: str | Path | None = None,
+    budget: float | None = None,
+    retry: Retry = RETRY,
+    keep: Keep = "none",
+    seed: int | None = None,
+) -> Block[Batch]:
+    """Give each of `tasks` to each of `agents`: a block that gives the results as they end, and stops what runs when it is left."""
+    return Block(
+        current_thread(),
+        Batch.around,
+        _batch,
+        tasks,
+        agents,
+        limit=limit,
+        repeat=repeat,
+        results=results,
+        budget=budget,
+        retry=retry,
+        keep=keep,
+        seed=seed,
+    )
+'''
+
+BATCH_IMPORTS = """
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from proctor import BatchTask, ChildSpec, Retry
+from proctor.actors.batch.attempt import Keep
+from proctor.actors.batch.batch import batch as _batch
+from proctor.actors.plan.plan import Plan
+from proctor.actors.serving.retry import RETRY
+"""
+
 POOL_SPEC = '''
 
 def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = 20.0, **spec: Any) -> ChildSpec:

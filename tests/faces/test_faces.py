@@ -366,6 +366,21 @@ async def dynamic(face: Face, folder: Path) -> None:
 
 @exercise(
     """
+    batch
+    Batch: items progress stop
+    """
+)
+async def batches(face: Face, folder: Path) -> None:
+    tasks = [proctor.BatchTask(id=f"t{n}", prompt=f"p{n}") for n in range(3)]
+    async with face.block(face.module, "batch", tasks, spec(folder), limit=1) as results:
+        found = await face.listed(results)
+        assert [(one.task, one.text) for one in found] == [(f"t{n}", f"said p{n}") for n in range(3)]
+        assert (await face.do(results, "progress")).done == 3
+        await face.do(results, "stop")
+
+
+@exercise(
+    """
     Pool: name run stream slot statistics memory serve
     Pools: run stream statistics of serve
     """

@@ -378,6 +378,10 @@ def module_of(face: str, name: str) -> str:
             module.parts.append(module.klass(proxied))
     if name == "specs":
         _specs(module)
+    if name == "agents":
+        module.use_all(templates.BATCH_IMPORTS)
+        module.face_import("Block")
+        module.parts.append(templates.BATCH.strip("\n"))
     if name == "serving":
         module.use_all(
             "from proctor.actors.serving.pool import pool_spec as _pool_spec\nfrom proctor.bridge.proxies import unwrapped\nfrom proctor import ChildSpec\nfrom typing import Any"

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from proctor import AskTimeout as AskTimeout
     from proctor import Backoff as Backoff
     from proctor import BadOption as BadOption
+    from proctor import BatchCheck as BatchCheck
+    from proctor import BatchProgress as BatchProgress
+    from proctor import BatchResult as BatchResult
+    from proctor import BatchTask as BatchTask
+    from proctor import BatchTimes as BatchTimes
+    from proctor import BatchTry as BatchTry
     from proctor import BinaryPayload as BinaryPayload
     from proctor import Budget as Budget
     from proctor import BudgetExceeded as BudgetExceeded
@@ -102,6 +108,7 @@ if TYPE_CHECKING:
     from proctor import StoreBackend as StoreBackend
     from proctor import StoreError as StoreError
     from proctor import StoreInUse as StoreInUse
+    from proctor import TaskFaults as TaskFaults
     from proctor import Text as Text
     from proctor import TextDelta as TextDelta
     from proctor import Thinking as Thinking
@@ -129,6 +136,8 @@ if TYPE_CHECKING:
     from proctor import codex as codex
     from proctor import dynamic_supervisor_spec as dynamic_supervisor_spec
     from proctor import gemini as gemini
+    from proctor import load_results as load_results
+    from proctor import load_tasks as load_tasks
     from proctor import opencode as opencode
     from proctor import opencode_server as opencode_server
     from proctor import process as process
@@ -145,11 +154,13 @@ if TYPE_CHECKING:
     from proctor.sync.agents import Agent as Agent
     from proctor.sync.agents import Approval as Approval
     from proctor.sync.agents import Approvals as Approvals
+    from proctor.sync.agents import Batch as Batch
     from proctor.sync.agents import Receipt as Receipt
     from proctor.sync.agents import Run as Run
     from proctor.sync.agents import Turn as Turn
     from proctor.sync.agents import ask as ask
     from proctor.sync.agents import attempted as attempted
+    from proctor.sync.agents import batch as batch
     from proctor.sync.agents import stream as stream
     from proctor.sync.client import RemoteAgent as RemoteAgent
     from proctor.sync.client import RemoteApproval as RemoteApproval
@@ -183,21 +194,22 @@ if TYPE_CHECKING:
 _NAMES: Mapping[str, str] = {
     "proctor": """
         AccountBook Actor ActorExited AgentError Answer Answered AnyEvent ApprovalRequested
-        ApprovalWithdrawn AskInterrupted AskNotSent AskTimeout Backoff BadOption BinaryPayload Budget
-        BudgetExceeded CallTimeout Change ChildSpec Completion CompletionError CompletionRequest
-        ContextMissing Crash Delivery Exit ExitStatus Exited Expected Fate File FilePayload Garbled
-        GreetingTimeout HookCalled HookResult HostError InvalidSpec JsonPayload KeyReused Killed
-        LimitReached MaxChildren MaxRestartsExceeded MaybeExecuted McpServer Misplaced NoProc
-        NoSuchFleet NoSuchProvider Normal NotExecutable NotExecuted NotInstalled Notice Notify Output
-        PoolClosed PoolFull PoolStatistics PoolTimeout Port Probe Profile ProviderError
-        RecordingFailed RemoteError RequestWithdrawn ResourceUnavailable Retry Retrying Rule Schema
-        SchemaUnmet ServerLost SessionBusy SessionOwned SessionTimeout SessionsClosed SessionsFull
-        Shutdown SpecOptions StartError StartKilled StartRefused Started Status Steered StoreBackend
-        StoreError StoreInUse Text TextDelta Thinking Tool ToolCall ToolContext ToolRequested
-        ToolResult TransportMisuse TurnEnded TurnStarted Unrecognized Unresponsive UnsupportedPayload
-        Usage Validator Verdict VersionCheckFailed Violation Warm WouldDeadlock acp check_childspecs
-        claude codex dynamic_supervisor_spec gemini opencode opencode_server process schema_of
-        schema_tools scripted supervisor_spec
+        ApprovalWithdrawn AskInterrupted AskNotSent AskTimeout Backoff BadOption BatchCheck
+        BatchProgress BatchResult BatchTask BatchTimes BatchTry BinaryPayload Budget BudgetExceeded
+        CallTimeout Change ChildSpec Completion CompletionError CompletionRequest ContextMissing
+        Crash Delivery Exit ExitStatus Exited Expected Fate File FilePayload Garbled GreetingTimeout
+        HookCalled HookResult HostError InvalidSpec JsonPayload KeyReused Killed LimitReached
+        MaxChildren MaxRestartsExceeded MaybeExecuted McpServer Misplaced NoProc NoSuchFleet
+        NoSuchProvider Normal NotExecutable NotExecuted NotInstalled Notice Notify Output PoolClosed
+        PoolFull PoolStatistics PoolTimeout Port Probe Profile ProviderError RecordingFailed
+        RemoteError RequestWithdrawn ResourceUnavailable Retry Retrying Rule Schema SchemaUnmet
+        ServerLost SessionBusy SessionOwned SessionTimeout SessionsClosed SessionsFull Shutdown
+        SpecOptions StartError StartKilled StartRefused Started Status Steered StoreBackend
+        StoreError StoreInUse TaskFaults Text TextDelta Thinking Tool ToolCall ToolContext
+        ToolRequested ToolResult TransportMisuse TurnEnded TurnStarted Unrecognized Unresponsive
+        UnsupportedPayload Usage Validator Verdict VersionCheckFailed Violation Warm WouldDeadlock
+        acp check_childspecs claude codex dynamic_supervisor_spec gemini load_results load_tasks
+        opencode opencode_server process schema_of schema_tools scripted supervisor_spec
     """,
     "proctor.bridge": """
         BridgeClosed BridgeError CallerGone TrioThread WrongFace
@@ -206,7 +218,7 @@ _NAMES: Mapping[str, str] = {
         timeout
     """,
     "proctor.sync.agents": """
-        Agent Approval Approvals Receipt Run Turn ask attempted stream
+        Agent Approval Approvals Batch Receipt Run Turn ask attempted batch stream
     """,
     "proctor.sync.client": """
         RemoteAgent RemoteApproval RemoteFleet connect

@@ -5,18 +5,22 @@ Written by `python -m tests.faces` from the names of `proctor`; see docs/referen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, overload
 
+from proctor import BatchResult, BatchTask
 from proctor.actors.agent.approval_queue import Approval as _Approval
 from proctor.actors.agent.approval_queue import Choice
 from proctor.actors.agent.handle import Agent as _Agent
 from proctor.actors.agent.receipts import Fate
 from proctor.actors.agent.receipts import Receipt as _Receipt
 from proctor.actors.agent.states import Status
+from proctor.actors.batch.attempt import Keep
+from proctor.actors.batch.batch import BatchProgress
+from proctor.actors.batch.batch import batch as _batch
 from proctor.actors.delivery import Delivery
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
@@ -302,6 +306,19 @@ class Run(Stream[AnyEvent]):
         call_plain(self._thread, self._target.kill)
 
 
+class Batch(Stream[BatchResult]):
+    """The results of a batch, as they end; made by `batch`."""
+
+    def progress(self) -> BatchProgress:
+        """How far it is."""
+        result: BatchProgress = call_plain(self._thread, lambda: self._target.progress)
+        return result
+
+    def stop(self) -> None:
+        """Begin no more attempts; those that run go on to their end, and so does the iteration."""
+        call_plain(self._thread, self._target.stop)
+
+
 class Receipt(Proxy[_Receipt]):
     """The fate of one `request` (its id), and `why`, for a person."""
 
@@ -442,3 +459,32 @@ class Approvals(Stream[Approval]):
     def open(self) -> tuple[Approval, ...]:
         """Those without an answer, oldest first, handed out before or not."""
         return partial(each, Approval)(call_plain(self._thread, self._target.open), self._thread)
+
+
+def batch(
+    tasks: Iterable[BatchTask],
+    agents: ChildSpec | Plan | Sequence[ChildSpec | Plan],
+    *,
+    limit: int = 4,
+    repeat: int = 1,
+    results: str | Path | None = None,
+    budget: float | None = None,
+    retry: Retry = RETRY,
+    keep: Keep = "none",
+    seed: int | None = None,
+) -> Block[Batch]:
+    """Give each of `tasks` to each of `agents`: a block that gives the results as they end, and stops what runs when it is left."""
+    return Block(
+        current_thread(),
+        Batch.around,
+        _batch,
+        tasks,
+        agents,
+        limit=limit,
+        repeat=repeat,
+        results=results,
+        budget=budget,
+        retry=retry,
+        keep=keep,
+        seed=seed,
+    )
