@@ -76,8 +76,8 @@ def mean_of(values: Sequence[float]) -> Estimate:
     """A mean with a bootstrap interval. At least one value."""
     if len(values) < 2:
         return Estimate(fmean(values))
-    random = Random(0)
-    means = sorted(fmean(random.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    chance = Random(0)
+    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return Estimate(
         fmean(values), means[round(0.025 * (RESAMPLES - 1))], means[round(0.975 * (RESAMPLES - 1))]
     )

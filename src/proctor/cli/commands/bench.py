@@ -99,15 +99,10 @@ async def _bench(file: str, options: BenchOptions, screen: Output) -> int:
     )
     found = list[BatchResult]()
     progress = _Progress(screen, results, len(tasks) * len(plans) * options.repeat)
-    error: AgentError | None = None
+    error: AgentError | None
     try:
         async with track_processes(screen.say), results:
-            try:
-                async for result in results:
-                    found.append(result)
-                    await progress.show(result)
-            except AgentError as failure:  # a spent budget, most of all: what is there is shown
-                error = failure
+            error = await _collect(results, found, progress)
     finally:
         # also when it is interrupted, and bounded, because the reader may have stopped reading
         with trio.move_on_after(_SECONDS_TO_SHOW, shield=True), suppress(BrokenPipeError, OutputFailed):
@@ -118,6 +113,17 @@ async def _bench(file: str, options: BenchOptions, screen: Output) -> int:
     if error is not None:
         raise error
     return OK
+
+
+async def _collect(results: Batch, found: list[BatchResult], progress: _Progress) -> AgentError | None:
+    """Add the results to `found` as they come. Returns the error that ended them, a spent budget most of all: what is there is shown before it."""
+    try:
+        async for result in results:
+            found.append(result)
+            await progress.show(result)
+    except AgentError as error:
+        return error
+    return None
 
 
 def _checked(file: str, options: BenchOptions) -> tuple[list[BatchTask], list[Plan]]:
