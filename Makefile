@@ -38,7 +38,7 @@ MAKEFLAGS += --jobs=2
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos weekend harnesses bench bench-compare build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos weekend bench-storm harnesses bench bench-compare build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -100,6 +100,9 @@ chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5
 
 weekend: $(DEV_READY) ## a fleet with real command lines, its host killed 20 times, its disk full, its file changed; WEEKEND_ARGS goes to it
 	$(PY) -m tests.chaos.weekend $(WEEKEND_ARGS)
+
+bench-storm: $(DEV_READY) ## 100 tasks for real Claude Code processes, whose API refuses and whose usage window closes; STORM_ARGS goes to it
+	$(PY) -m tests.chaos.bench_storm $(STORM_ARGS)
 
 # too heavy for every environment: 0.4 GB, and Harbor needs Python 3.12
 harnesses: $(DEV_READY) ## agents in Harbor and Inspect, with a real command line; needs Python >= 3.12

@@ -121,8 +121,14 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
         ("embed-in-a-daemon", ["worker.ndjson", "daemon.py"], []),
         (
             "compare-three-clis",
-            ["compare.py"],
-            ["ok: What does this repository do?", "ok: Name its three largest files."],
+            ["tasks.jsonl"],
+            [
+                "agent     attempts  score  95 %",
+                "claude    6         0.333",
+                "codex     6 ",
+                "opencode  6 ",
+                "base    other",
+            ],
         ),
     ],
 )
@@ -133,7 +139,7 @@ def test_a_tutorial_runs_as_it_stands(
     for name, code in saved(page):
         (folder / name).write_text(code)
     assert [name for name, _ in saved(page)] == files
-    typed = re.findall(r"^    ((?:python|proctor (?:run|up)) .*)$", text_of(page), re.MULTILINE)
+    typed = re.findall(r"^    ((?:python|proctor (?:run|up|bench)) .*)$", text_of(page), re.MULTILINE)
     assert typed != []
     out = ""
     for line in typed:
@@ -232,7 +238,6 @@ OTHERWISE = {
     "docs/guides/run-programs.md": "test_examples",
     "docs/explanation/semantics.md": "test_semantics_page",
     "docs/tutorials/embed-in-a-daemon.md": "the test of tutorials",
-    "docs/tutorials/compare-three-clis.md": "the test of tutorials",
     "docs/tutorials/fastapi-service.md": "a service: tests/faces/test_tutorials.py",
     "docs/tutorials/notebook.md": "the cells of a notebook: tests/faces/test_tutorials.py",
     "docs/guides/use-with-asyncio.md": "programs of asyncio: tests/faces/test_guides.py",
