@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import proctor
+from tests.proctor.command import Terminal, processes_with, proctor, running, wait_for
 
 TASKS = [
     {"id": "one", "prompt": "hello", "check": "grep -q hello"},
@@ -103,3 +104,33 @@ def test_wrong_inputs_are_named_before_anything_runs(
     assert (done.status, done.out) == (status, "")
     assert text in done.err
     assert not list(home.glob("*.results.jsonl"))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_stops_what_runs_shows_what_there_is_and_the_next_command_goes_on(
+    number: signal.Signals, status: int, tasks: Path, home: Path
+) -> None:
+    slow = home / "slow.ndjson"
+    slow.write_text(
+        '{"turn": "waits", "when": "bye"}\n{"say": "begun"}\n{"sleep": 60}\n{"turn": "other"}\n{"reply": "hello"}\n'
+    )
+    words = ("bench", str(tasks), "--agents", f"scripted:{slow}", "-o", str(home / "r.jsonl"))
+    with running(*words, home=home) as command:
+        command.said(b"one scripted: score 1", command.err)
+        # the second task is in its turn
+        wait_for(home / "r.jsonl.state/recordings", "*two*/1/stdin.ndjson")
+        command.signal(number)
+        command.said(b"a second signal kills", command.err)
+        assert command.said(b"scripted").split()[:2] == [b"agent", b"attempts"]
+        assert command.end() == status
+    assert processes_with(str(slow)) == []
+    slow.write_text('{"reply": "hello"}\n')
+    done = proctor(*words, home=home)
+    assert (done.status, done.out.splitlines()[1].split()[:3]) == (0, ["scripted", "2", "1.000"]), done.err
+
+
+def test_the_progress_on_a_terminal_is_one_line(tasks: Path, home: Path) -> None:
+    with Terminal(["bench", str(tasks), "--agents", "scripted:script.ndjson"], home) as terminal:
+        assert terminal.end() == 0
+    assert "\r\x1b[K1/2, 0 failed, $0.50, about " in terminal.shown
+    assert "\r\x1b[K2/2, 0 failed, $1.00; " in terminal.shown
