@@ -38,7 +38,7 @@ from proctor.actors.plan.budgets import Budget, Spending
 from proctor.actors.plan.option_checks import COUNT, DOLLARS, NAME, PATH, check, one_of
 from proctor.actors.plan.plan import Plan, plan_of
 from proctor.actors.serving.retry import RETRY
-from proctor.actors.specs import open_dynamic_supervisor
+from proctor.actors.specs import DynamicSupervisor, open_dynamic_supervisor
 from proctor.actors.store.backend import StoreBackend
 from proctor.actors.store.memory import MemoryStore
 from proctor.actors.store.sqlite import Store
@@ -117,6 +117,7 @@ class _Work:
         self._agents = _agents_of(agents, self._spending)
         self._places = trio.CapacityLimiter(options.limit)
         self._stopping = False
+        self._supervisor: DynamicSupervisor | None = None
         self._spent: BudgetExceeded | None = None
         self.done = self.kept = self.running = 0
         self.cost_usd = 0.0
@@ -136,6 +137,12 @@ class _Work:
     def stop(self) -> None:
         """Begin no more attempts."""
         self._stopping = True
+
+    def kill(self) -> None:
+        """Kill what runs."""
+        self.scope.cancel("killed")
+        if self._supervisor is not None:
+            self._supervisor.ref.kill()
 
     async def _conduct(self) -> None:
         for agent in self._agents:
@@ -162,6 +169,7 @@ class _Work:
                 make_directory(folder, parents=True, exist_ok=True)
                 store, recordings = Store(folder / "store.db"), folder / "recordings"
             supervisor = await stack.enter_async_context(open_dynamic_supervisor(store=store, name="batch"))
+            self._supervisor = supervisor
             # behind the lock of the store: another host may be writing before
             self._file.open()
             self._recall()
@@ -250,6 +258,10 @@ class Batch:
     def stop(self) -> None:
         """Begin no more attempts; those that run go on to their end, and so does the iteration."""
         self._work.stop()
+
+    def kill(self) -> None:
+        """Kill what runs at once, without the stop sequences, and end."""
+        self._work.kill()
 
     async def __aenter__(self) -> Self:
         self._begin()

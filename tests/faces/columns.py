@@ -138,7 +138,7 @@ CLASSES: tuple[Proxied, ...] = (
     Proxied(
         source=proctor.Batch,
         home="agents",
-        plain="stop progress",
+        plain="stop kill progress",
         items="BatchResult",
         imports="from proctor import BatchResult",
     ),

@@ -367,7 +367,7 @@ async def dynamic(face: Face, folder: Path) -> None:
 @exercise(
     """
     batch
-    Batch: items progress stop
+    Batch: items progress stop kill
     """
 )
 async def batches(face: Face, folder: Path) -> None:
@@ -377,6 +377,7 @@ async def batches(face: Face, folder: Path) -> None:
         assert [(one.task, one.text) for one in found] == [(f"t{n}", f"said p{n}") for n in range(3)]
         assert (await face.do(results, "progress")).done == 3
         await face.do(results, "stop")
+        await face.do(results, "kill")
 
 
 @exercise(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.proctor.command import Terminal, processes_with, proctor, running, wait_for
+from tests.proctor.test_run import STUBBORN
 
 TASKS = [
     {"id": "one", "prompt": "hello", "check": "grep -q hello"},
@@ -134,3 +135,15 @@ def test_the_progress_on_a_terminal_is_one_line(tasks: Path, home: Path) -> None
         assert terminal.end() == 0
     assert "\r\x1b[K1/2, 0 failed, $0.50, about " in terminal.shown
     assert "\r\x1b[K2/2, 0 failed, $1.00; " in terminal.shown
+
+
+def test_a_second_interrupt_kills_at_once(tasks: Path, home: Path) -> None:
+    stubborn = home / "stubborn.ndjson"
+    stubborn.write_text("".join(f"{line}\n" for line in STUBBORN))
+    with running("bench", str(tasks), "--agents", f"scripted:{stubborn}", home=home) as command:
+        wait_for(home / "tasks.results.jsonl.state/recordings", "*two*/1/stdin.ndjson")
+        command.signal(signal.SIGINT)
+        command.said(b"a second signal kills", command.err)
+        command.signal(signal.SIGINT)
+        assert command.end(5) == 130
+    assert processes_with(str(stubborn)) == []

@@ -318,6 +318,10 @@ class Batch(Stream[BatchResult]):
         """Begin no more attempts; those that run go on to their end, and so does the iteration."""
         call_plain(self._thread, self._target.stop)
 
+    def kill(self) -> None:
+        """Kill what runs at once, without the stop sequences, and end."""
+        call_plain(self._thread, self._target.kill)
+
 
 class Receipt(Proxy[_Receipt]):
     """The fate of one `request` (its id), and `why`, for a person."""

@@ -234,3 +234,15 @@ async def test_a_batch_begins_once(autojump_clock: MockClock) -> None:
     async with batch:
         with pytest.raises(RuntimeError, match="has begun already"):
             await batch.__aenter__()
+
+
+async def test_kill_ends_what_runs_at_once(autojump_clock: MockClock) -> None:
+    peer = Slow(1000)
+    batch = proctor.batch(tasks(*"abcd"), agent("a", peer, silence=2000.0), limit=2)
+    async with batch as results, trio.open_nursery() as nursery:
+        nursery.start_soon(collected, results)
+        await trio.sleep(10)
+        assert peer.running == 2
+        results.kill()
+    assert peer.running == 0
+    assert trio.current_time() < 20

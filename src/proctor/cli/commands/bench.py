@@ -45,7 +45,7 @@ from proctor.cli.ui.text import aligned, one_line, printable
 from proctor.runtime.processes import ProcessError
 
 _EXPECTED = (AgentError, OutputFailed, ProcessError, ScriptError, OSError)
-_Work: TypeAlias = Callable[[Output], Awaitable[int]]
+_Work: TypeAlias = Callable[[Output, Interrupts], Awaitable[int]]
 _SECONDS_TO_SHOW = 1.0
 _CLEAR = "\r\x1b[K"
 
@@ -70,7 +70,7 @@ async def _main(work: _Work) -> int:
     async def guarded(interrupts: Interrupts) -> int:
         try:
             with interrupts.scope:
-                return await work(screen)
+                return await work(screen, interrupts)
             return FAILED  # interrupted: the status of the signal counts
         except BrokenPipeError:
             return STDOUT_GONE
@@ -85,7 +85,7 @@ async def _main(work: _Work) -> int:
 # -- a benchmark
 
 
-async def _bench(file: str, options: BenchOptions, screen: Output) -> int:
+async def _bench(file: str, options: BenchOptions, screen: Output, interrupts: Interrupts) -> int:
     tasks, plans = _checked(file, options)
     path = Path(options.output) if options.output is not None else Path(file).with_suffix(".results.jsonl")
     results = batch(
@@ -97,6 +97,7 @@ async def _bench(file: str, options: BenchOptions, screen: Output) -> int:
         budget=options.budget,
         keep=options.keep,
     )
+    interrupts.kill = results.kill
     found = list[BatchResult]()
     progress = _Progress(screen, results, len(tasks) * len(plans) * options.repeat)
     error: AgentError | None
@@ -291,7 +292,7 @@ def _json(value: object) -> bytes:
 # -- comparison
 
 
-async def _compare(files: Sequence[str], json: bool, screen: Output) -> int:
+async def _compare(files: Sequence[str], json: bool, screen: Output, interrupts: Interrupts) -> int:
     read = [load_results(file) for file in files]
     for file, results in zip(files, read, strict=True):
         if not results:
