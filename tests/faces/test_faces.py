@@ -366,14 +366,16 @@ async def dynamic(face: Face, folder: Path) -> None:
 
 @exercise(
     """
-    batch
-    Batch: items progress stop kill
+    Batch: block items batch progress stop kill
     """
 )
 async def batches(face: Face, folder: Path) -> None:
     tasks = [proctor.BatchTask(id=f"t{n}", prompt=f"p{n}") for n in range(3)]
     async with face.block(face.module, "batch", tasks, spec(folder), limit=1) as results:
-        found = await face.listed(results)
+        face.note(results, "block")  # that of the function
+        first = [await anext(results)] if face.module is proctor else await face.do(results, "batch")
+        face.note(results, "batch")  # of the faces alone
+        found = [*first, *(await face.listed(results))]
         assert [(one.task, one.text) for one in found] == [(f"t{n}", f"said p{n}") for n in range(3)]
         assert (await face.do(results, "progress")).done == 3
         await face.do(results, "stop")
