@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import trio
 
 from proctor.bridge import CallerGone, TrioThread, WrongFace, asyncio_face, sync_face
-from proctor.bridge.callers import in_thread, on_loop
+from proctor.bridge.callers import on_loop
+from proctor.bridge.workers import in_thread
 
+ROOT = Path(__file__).parents[2]
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
 
 
@@ -126,3 +132,12 @@ async def test_a_coroutine_for_asyncio_says_so_in_trio() -> None:
 
     with pytest.raises(WrongFace, match="'add' is for asyncio"):
         await on_loop(add)()
+
+
+def test_plain_programs_load_no_asyncio() -> None:
+    program = "import sys; from proctor import sync; sync.ask, sync.tool, sync.Pool; print('asyncio' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

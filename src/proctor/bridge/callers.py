@@ -1,7 +1,7 @@
-"""Functions of the caller that agents call: tools, hooks, policies, models. They run where the caller is, not in the Trio thread.
+"""Coroutine functions of an asyncio program that agents call: tools, hooks, policies, models.
 
-A coroutine function of an asyncio program runs as a task of the loop that opened the agents; a plain function runs in a worker thread. Both
-see the context variables of the task that calls them. A cancelled call cancels the task; a worker thread cannot be cancelled, and is left.
+They run as tasks of the loop that opened the agents, not in the Trio thread, and see the context variables of the task that calls them. A
+cancelled call cancels the task. Plain functions: `workers`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,6 @@ GRACE = 5.0
 CHECK = 0.5
 """Seconds between two looks whether the loop of a coroutine is still there."""
 
-WORKERS = 100
-"""Plain functions of the caller that run at a time. They have threads of their own: some that hang must not take those of agents."""
-
-_LIMITER: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("proctor.bridge.workers")
-
 LOOP: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "proctor.bridge.loop", default=None
 )
@@ -49,26 +44,6 @@ def on_loop(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
         return await _LoopCall(loop, partial(function, *args, **kwargs)).result()
 
     return called
-
-
-def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """An async function for Trio that calls the plain `function` in a worker thread."""
-
-    @wraps(function)
-    async def called(*args: Any, **kwargs: Any) -> Any:
-        # left when cancelled: a function that hangs must not hold up the agent
-        call = partial(function, *args, **kwargs)
-        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=_limiter())
-
-    return called
-
-
-def _limiter() -> trio.CapacityLimiter:
-    try:
-        return _LIMITER.get()
-    except LookupError:
-        _LIMITER.set(limiter := trio.CapacityLimiter(WORKERS))
-        return limiter
 
 
 class _LoopCall:

@@ -22,11 +22,11 @@ import trio
 
 from proctor.bridge.adapters import END, as_is
 from proctor.bridge.block import HostedBlock
-from proctor.bridge.callers import in_thread
 from proctor.bridge.errors import WrongFace
 from proctor.bridge.proxies import Proxy, bound, unwrapped
 from proctor.bridge.pump import Pump
 from proctor.bridge.trio_thread import Job, TrioThread, current_thread
+from proctor.bridge.workers import in_thread
 
 T = TypeVar("T")
 V = TypeVar("V")
