@@ -95,7 +95,7 @@ class Attempt:
 
     async def clean_up(self, result: BatchResult) -> None:
         """Remove its workspaces, but the one that the result names. Only after the result is on disk: the check may need it again."""
-        for number in range(1, len(self._tries) + 2):
+        for number in range(1, len(result.tries) + 2):
             workspace = self._workspace(number)
             if result.workspace != str(workspace.place):
                 await workspace.remove()

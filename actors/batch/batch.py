@@ -204,7 +204,9 @@ class _Work:
             for repetition in range(1, self._options.repeat + 1):
                 key = (task.id, agent.name, repetition)
                 digest = _digest(task.digest, agent.digest)
+                attempt = Attempt(place, key, task, agent.plan, agent.limits, digest)
                 if (kept := self._file.find(key, digest)) is not None:
+                    await attempt.clean_up(kept)  # a host that was killed may not have come to it
                     self.done, self.kept = self.done + 1, self.kept + 1
                     await self._send.send(kept)
                     continue
@@ -218,7 +220,6 @@ class _Work:
                 if self._stopping or self._spent is not None:
                     self._places.release_on_behalf_of(token)
                     return
-                attempt = Attempt(place, key, task, agent.plan, agent.limits, digest)
                 nursery.start_soon(self._attempt, attempt, token)
 
     async def _attempt(self, attempt: Attempt, token: object) -> None:

@@ -127,6 +127,20 @@ async def test_what_a_kill_left_of_a_line_is_cut_off_and_not_paid_for_again(
     assert proctor.load_results(path) == [again]
 
 
+async def test_a_workspace_that_a_kill_left_behind_its_result_is_removed(
+    scripted_agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    path, where = tmp_path / "r.jsonl", tmp_path / "where"
+    work = [proctor.BatchTask(id="a", prompt="hi", check=f"pwd > {where}")]
+    agent = scripted_agent({"reply": "done"})
+    [first] = await collected(proctor.batch(work, agent, results=path))
+    left = tmp_path / "r.jsonl.state/work" / where.read_text().strip().rpartition("/")[2]
+    assert not left.exists()
+    left.mkdir()
+    assert await collected(proctor.batch(work, agent, results=path)) == [first]
+    assert not left.exists()
+
+
 async def test_a_task_that_has_changed_is_not_mixed_with_old_results(
     no_leaks: Path, scripted_agent: ScriptedAgent, tmp_path: Path
 ) -> None:
