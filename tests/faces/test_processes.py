@@ -16,13 +16,16 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
 """Seconds after which a program that does not end counts as one that hangs."""
 
+SLEEP = 100_000 + os.getpid()
+"""Seconds that no other program of the machine sleeps for, so that its process is known by them."""
+
 HEAD = f"""
 import asyncio, os, sys, threading, time
 import proctor
 from proctor import aio, sync
 
 AGENT = proctor.scripted("a", {str(ROOT / "examples" / "hello.ndjson")!r}, shutdown=2.0)
-SLEEPER = proctor.process(["sleep", "1000"], id="sleeper", shutdown=2.0)
+SLEEPER = proctor.process(["sleep", "{SLEEP}"], id="sleeper", shutdown=2.0)
 
 """
 
@@ -112,11 +115,11 @@ thread.join()
 
 
 def sleepers() -> set[int]:
-    """The processes `sleep 1000` of this machine."""
+    """The processes that the programs of this run of the tests have left."""
     found = set[int]()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_bytes() == b"sleep\x001000\x00":
+            if path.read_bytes() == f"sleep\x00{SLEEP}\x00".encode():
                 found.add(int(path.parent.name))
         except OSError:  # it has ended meanwhile
             continue

@@ -94,8 +94,9 @@ def test_every_request_has_an_end_while_agents_are_killed() -> None:
 
 def test_the_notebook_runs_cell_by_cell() -> None:
     shell_module = pytest.importorskip("IPython.core.interactiveshell")
-    shell = shell_module.InteractiveShell()
-    shell.history_manager.enabled = False
+    config = pytest.importorskip("traitlets.config").Config()
+    config.HistoryManager.enabled = False
+    shell = shell_module.InteractiveShell(config=config)
     cells = blocks("docs/tutorials/notebook.md")
     results = []
     try:
@@ -105,6 +106,8 @@ def test_the_notebook_runs_cell_by_cell() -> None:
             results.append(found.result)
     finally:
         shell.reset(new_session=False)
+        # IPython keeps its loop open for ever: closed here, no other test finds it in the garbage
+        pytest.importorskip("IPython.core.async_helpers").get_asyncio_loop().close()
     assert results[0].startswith('Answer 1 to "What is in this folder?"')
     assert results[1][0] == "ok"
     assert results[2][-1] == "TurnEnded"
