@@ -1,19 +1,18 @@
-"""One request and its response, between Hypercorn and the application.
+"""One request and its response, between a connection and the application.
 
-The disconnect of the client is not reported while the last part of a response is written: an application that stopped
-then would leave Hypercorn's connection neither closed nor usable. A response that starts before the whole body was read
-closes the connection, and says so.
-
-The parts of a response without a length go to the socket past Hypercorn, which takes 100 µs for each: HTTP/1.1 has them as chunks,
-and neither Hypercorn nor h11 counts or keeps what they sent. The head and the last part go through Hypercorn.
+A response that starts before the whole body was read closes the connection, and says so. The head of a response goes out with the first part of its
+body. The parts of a response without a length are chunks of HTTP/1.1, which are written past h11: it neither counts nor keeps what they sent.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from email.utils import formatdate
+from typing import Any, Protocol, cast
 
+import h11
 import trio
 
 Message = MutableMapping[str, Any]
@@ -23,77 +22,134 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 DISCONNECTED = "the client has left"
 
-BURST = 65536
-"""Bytes sent without a checkpoint: a stream that catches up must not hold the loop."""
 
+class Wire(Protocol):
+    """The connection of an exchange."""
 
-class Connection(Protocol):
-    """The stream of a connection."""
+    protocol: h11.Connection
 
-    def send_now(self, data: bytes) -> int:
-        """Send what the socket takes at once, and return how many bytes that were."""
+    async def next_event(self) -> Any:
+        """The next event of h11. Raises `h11.RemoteProtocolError`."""
         ...
 
-    async def send_all(self, data: memoryview) -> None:
-        """Send all of it."""
+    async def write(self, data: bytes) -> None:
+        """Write it; to a client that has left, nothing."""
         ...
 
 
 class Exchange:
-    """The `receive` and `send` of the application, around Hypercorn's."""
+    """The `receive` and `send` of the application for `request`, which came over `wire`."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send, connection: Connection) -> None:
-        self._receive, self._send, self._connection = receive, send, connection
-        self._may_chunk = scope["http_version"] == "1.1" and scope["method"] != "HEAD"
-        self._chunked, self._burst = False, 0
-        self._body_read = not _has_body(scope)
-        self._last_write: trio.Event | None = None
+    def __init__(self, wire: Wire, request: h11.Request) -> None:
+        self._wire = wire
+        self._is_head = request.method == b"HEAD"
+        self._may_chunk = request.http_version == b"1.1" and not self._is_head
+        self._ahead: Any = None
+        self._is_read = False
+        self._start: Message | None = None
+        self._has_body = self._chunked = False
+        self._over = trio.Event()
+        self.fault: int | None = None
+        """The status of what is wrong with the body of the request."""
+        self._look_ahead()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole response was sent."""
+        return self._over.is_set()
+
+    # -- the request
 
     async def receive(self) -> Message:
         """ASGI's callable of this name."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect" and self._last_write is not None:
-            # Reported during the last write, the application would stop in it and leave the connection of
-            # Hypercorn unusable.
-            await self._last_write.wait()
-        self._body_read = self._body_read or not message.get("more_body", False)
-        return message
+        if self._is_read or self._over.is_set():
+            # a client that leaves before cancels its connection
+            await self._over.wait()
+            return {"type": "http.disconnect"}
+        event = await self._next_event()
+        if isinstance(event, h11.Data):
+            self._look_ahead()
+        elif not isinstance(event, h11.EndOfMessage):
+            self._is_read = True
+            return {"type": "http.disconnect"}
+        body = bytes(event.data) if isinstance(event, h11.Data) else b""
+        self._is_read = isinstance(event, h11.EndOfMessage) or isinstance(self._ahead, h11.EndOfMessage)
+        return {"type": "http.request", "body": body, "more_body": not self._is_read}
+
+    async def _next_event(self) -> Any:
+        """The next part of the body, or its end; None where it is broken."""
+        if self._ahead is None and self.fault is None:
+            if self._wire.protocol.they_are_waiting_for_100_continue:
+                await self._wire.write(self._encoded(h11.InformationalResponse(status_code=100, headers=[])))
+            try:
+                self._ahead = await self._wire.next_event()
+            except h11.RemoteProtocolError as error:
+                self.fault = error.error_status_hint
+        event, self._ahead = self._ahead, None
+        return event
+
+    def _look_ahead(self) -> None:
+        """Look whether the body is over, as most are at once, or with their first part."""
+        try:
+            event = self._wire.protocol.next_event()
+        except h11.RemoteProtocolError as error:
+            self.fault = error.error_status_hint
+            return
+        if event is not h11.NEED_DATA:
+            self._ahead = event
+
+    # -- the response
 
     async def send(self, message: Message) -> None:
         """ASGI's callable of this name."""
-        # The unread rest of the body would be taken for the next request.
-        if message["type"] == "http.response.start" and not self._body_read:
-            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-        if message["type"] != "http.response.body":
-            await self._send(message)
-            self._chunked = self._may_chunk and _has_no_length(message)
+        if message["type"] == "http.response.start":
+            self._start = message
             return
-        if message.get("more_body", False):
-            await (self._send_chunk(message["body"]) if self._chunked else self._send(message))
+        data, more = message.get("body", b""), message.get("more_body", False)
+        head = b"" if self._start is None else self._begin(self._start)
+        if self._chunked and more:
+            chunk = (
+                b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            )  # an empty one would end the response
+            await self._wire.write(head + chunk)
             return
-        self._last_write = trio.Event()
-        try:
-            await self._send(message)
-        finally:
-            # On every path, or `receive` would wait for a write that has failed.
-            self._last_write.set()
+        parts = [head]
+        if data and self._has_body:
+            parts.append(self._encoded(h11.Data(data=data)))
+        if not more:
+            parts.append(self._encoded(h11.EndOfMessage()))
+            self._over.set()
+        await self._wire.write(b"".join(parts))
 
-    async def _send_chunk(self, data: bytes) -> None:
-        if not data:  # would end the response
-            return
-        chunk, sent = b"%x\r\n%b\r\n" % (len(data), data), 0
-        self._burst += len(chunk)
-        if self._burst <= BURST:
-            sent = self._connection.send_now(chunk)
-        if sent < len(chunk):
-            self._burst = 0
-            try:
-                # the next part must not follow half of this one; the connection bounds the time
-                with trio.CancelScope(shield=True):
-                    await self._connection.send_all(memoryview(chunk)[sent:])
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # `receive` reports that the client has left; the end of its connection cancels the application here
-                await trio.lowlevel.checkpoint()
+    def _begin(self, start: Message) -> bytes:
+        self._start = None
+        status, headers = start["status"], list(start.get("headers", ()))
+        names = {name.lower() for name, _ in headers}
+        self._has_body = not self._is_head and status >= 200 and status not in (204, 304)
+        self._chunked = self._may_chunk and self._has_body and not names & _LENGTHS
+        if b"date" not in names:
+            headers.append((b"date", _date()))
+        if self._wire.protocol.their_state is not h11.DONE:
+            # The unread rest of the body would be taken for the next request.
+            headers.append((b"connection", b"close"))
+        return self._encoded(h11.Response(status_code=status, headers=headers))
+
+    def _encoded(self, event: Any) -> bytes:
+        return cast("bytes | None", self._wire.protocol.send(event)) or b""
+
+
+def refusal_of(protocol: h11.Connection, status: int) -> bytes:
+    """A whole response without a body, behind which the connection ends."""
+    headers = [(b"content-length", b"0"), (b"connection", b"close"), (b"date", _date())]
+    head = protocol.send(h11.Response(status_code=status, headers=headers)) or b""
+    return head + (protocol.send(h11.EndOfMessage()) or b"")
+
+
+def _date() -> bytes:
+    return formatdate(time.time(), usegmt=True).encode()
+
+
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 @asynccontextmanager
@@ -120,15 +176,3 @@ async def body_of(stream: AsyncIterable[bytes], limit: int) -> bytes | None:
         if len(body) > limit:
             return None
     return bytes(body)
-
-
-def _has_no_length(start: Message) -> bool:
-    """Whether h11 sends the body of this response in chunks, to a client of HTTP/1.1."""
-    lengths = (b"content-length", b"transfer-encoding")
-    has_body = start.get("status", 0) >= 200 and start["status"] not in (204, 304)
-    return has_body and not any(name.lower() in lengths for name, _ in start.get("headers", ()))
-
-
-def _has_body(scope: Message) -> bool:
-    headers = dict(scope["headers"])
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

@@ -8,7 +8,8 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.serving.in_flight import CancelSignal, Waits
-from proctor.actors.web_server.exchange import BURST, Message, Receive, Send
+from proctor.actors.web_server.exchange import Message, Receive, Send
+from proctor.actors.web_server.http1 import BURST
 from tests.actors.http_server import REQUEST, application, begin, get, hello, running
 
 PARTS = (b"a", b"", b"b" * (BURST + 1), b"c" * 3_000_000, *[b"%d " % number for number in range(500)])

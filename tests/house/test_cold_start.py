@@ -13,7 +13,7 @@ import pytest
 from tests.house.tree import ROOT
 
 SCRIPT = ROOT / "examples" / "hello.ndjson"
-SERVERS = frozenset({"hypercorn", "uvicorn", "prometheus_client", "tomlkit"})
+SERVERS = frozenset({"h11", "uvicorn", "prometheus_client", "tomlkit"})
 ALL = (
     frozenset(
         {"mcp", "mcp_types", "pydantic", "starlette", "httpx", "asyncio", "jsonschema_rs", "opentelemetry"}

@@ -90,7 +90,7 @@ SERVING = ("gateways", "operations", "serving", "setup", "web_server")
 EXTRAS = (
     "mcp",
     "starlette",
-    "hypercorn",
+    "h11",
     "pydantic",
     "httpx",
     "jsonschema_rs",

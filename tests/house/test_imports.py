@@ -13,7 +13,7 @@ import pytest
 from tests.house.tree import FLOORS, dotted, everywhere, floor, imports, listed, name_of, programs, sources
 
 COMMAND_LINES = ("claude", "codex", "acp", "opencode")
-SERVING = ("hypercorn", "starlette", "mcp", "jsonschema_rs", "prometheus_client", "opentelemetry")
+SERVING = ("h11", "starlette", "mcp", "jsonschema_rs", "prometheus_client", "opentelemetry")
 
 # floor: the packages it may stand on, besides the standard library
 PACKAGES: Mapping[str, frozenset[str]] = {

@@ -114,13 +114,13 @@ def test_a_client_that_reads_nothing_or_sends_garbage_does_not_hold_up_the_host(
 
 def test_an_up_without_the_extra_http_says_so_once_and_runs_the_fleet(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"you"'), a=ANSWERS)
-    absent = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, p=None: None if n == 'hypercorn' else f(n, p)"
+    absent = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, p=None: None if n == 'starlette' else f(n, p)"
     with running("up", str(path), home=home, first=absent) as command:
         out, err = command.out.read(), command.err.read()
         assert command.end() == 0
     assert b"answered" in out
     assert err == (
-        b"proctor: no other terminal can reach fleet: this needs hypercorn: pip install 'proctor[http]'\n"
+        b"proctor: no other terminal can reach fleet: this needs starlette: pip install 'proctor[http]'\n"
     )
 
 

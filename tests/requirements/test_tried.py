@@ -105,7 +105,7 @@ def test_one_command_line_can_be_used_without_what_serves_agents(home: Path, tmp
         f"print(trio.run(ask, scripted_plan('a', {str(script)!r}, {{'home': 'private'}}), 'hi').text)\n"
         "above = ('gateways', 'operations', 'serving', 'setup', 'web_server')\n"
         "print(sorted(name for name in sys.modules if name.startswith(tuple(f'proctor.actors.{a}' for a in above))))\n"
-        "print(sorted({'mcp', 'starlette', 'hypercorn', 'pydantic', 'httpx'} & set(sys.modules)))\n"
+        "print(sorted({'mcp', 'starlette', 'h11', 'pydantic', 'httpx'} & set(sys.modules)))\n"
     )
     done = run("-c", program, home=home)
     assert (done.returncode, done.stderr) == (0, "")

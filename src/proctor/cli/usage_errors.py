@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "http": ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client"),
+    "http": ("starlette", "h11", "jsonschema_rs", "prometheus_client"),
     "mcp": ("mcp", "jsonschema_rs"),
     "top": ("textual",),
 }

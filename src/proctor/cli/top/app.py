@@ -166,7 +166,9 @@ class TopApp(App[None]):
         """Show a text of one line or two, if it is another one."""
         if text != self._texts.get(selector):
             self._texts[selector] = text
-            self._part(selector).update(text, layout=False)
+            # at the end of the program its parts go one by one, and the clock still ticks
+            for part in self.query(selector).results(Static):
+                part.update(text, layout=False)
 
     def _part(self, selector: str) -> Static:
         return self.query_one(selector, Static)
