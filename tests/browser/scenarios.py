@@ -249,6 +249,8 @@ def loses_and_regains_the_connection(world: World) -> None:
     try:
         expect(page.get_by_text(re.compile("connection lost: .*trying again in"))).to_be_visible()
         expect(page.get_by_role("status").first).to_have_text("connection lost")
+        # a long pause: the page is not to be back by itself before the button is pressed
+        expect(page.get_by_text(re.compile("trying again in ([5-9]|[0-9]{2}) s"))).to_be_visible()
         with world.fleet(agents={"a": Agent(), "c": Agent()}, where=where) as (server, _):
             page.get_by_role("button", name="Now").click()
             expect(page.get_by_text("live")).to_be_visible()
