@@ -336,14 +336,14 @@ def draws_the_last_hours(world: World) -> None:
         expect(row(page, "b").get_by_role("cell").last).to_have_text("1")
         page.get_by_text("The last hours").click()
         expect(page.get_by_role("img", name=re.compile("a: 1 turn, 0 restarts"))).to_be_visible()
-        expect(page.get_by_role("img", name=re.compile("b: .*1 restart"))).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile("b: .*[1-9] restart"))).to_be_visible()
         expect(page.locator("figure canvas")).to_be_visible()
         page.get_by_role("button", name="24 h").click()
         expect(page.get_by_role("list", name="The last 24 hours")).to_be_visible()
         # a page that is opened late shows what was before it
         page.reload()
         page.get_by_text("The last hours").click()
-        expect(page.get_by_role("img", name=re.compile("b: .*1 restart"))).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile("b: .*[1-9] restart"))).to_be_visible()
 
 
 def stays_fluid_when_500_agents_change_all_the_time(world: World) -> None:
